@@ -1,0 +1,1 @@
+"""The hospital: the courier (ClientApp), the agent and its commands."""

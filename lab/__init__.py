@@ -1,0 +1,1 @@
+"""The researcher's bench and the `feddc` command."""

@@ -1,0 +1,110 @@
+"""The processes of one simulation: known by the folder they were given, and ended with it.
+
+Flower and Ray start daemons in sessions of their own, some of which outlive whoever started them.
+All of them inherit `FLWR_HOME`, which here is a new folder for every simulation: that, and not a
+name, tells them from the processes of another simulation or another user's Ray.
+"""
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+MARK = "FLWR_HOME"
+VISIBLE = Path("/proc/self/environ").exists()  # Linux; elsewhere Flower and Ray end their own
+
+_PROC = Path("/proc")
+# Ray puts sockets at <folder>/ray/session_<time>_<process>/sockets/plasma_store, 68 bytes below
+# the folder, and the kernel takes 107 in all.
+_LONGEST_FOLDER = 39
+_END_SECONDS = 10.0
+
+
+@contextmanager
+def new_home() -> Iterator[Path]:
+    """Give a simulation a folder; at the end, stop every process that has it and remove it."""
+    home = Path(tempfile.mkdtemp(prefix="feddc-", dir=_short_enough())).resolve()
+    try:
+        yield home
+    finally:
+        with _undisturbed():
+            end_all(home)
+            shutil.rmtree(home, ignore_errors=True)
+
+
+def command_lines(home: Path) -> list[str]:
+    """Return what the living processes of a simulation were started as."""
+    return [_read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in _of(home)]
+
+
+def end_all(home: Path) -> None:
+    """Kill the processes of a simulation, and what they start meanwhile, until none is left.
+
+    They are not asked first: results are in the run folder by then, nothing they hold is kept.
+    """
+    deadline = time.monotonic() + _END_SECONDS
+    while (pids := _of(home)) and time.monotonic() < deadline:
+        for pid in pids:
+            _kill(pid, home)
+        time.sleep(0.02)
+
+
+def _kill(pid: int, home: Path) -> None:
+    # The handle is taken before the check, so that a number given to a stranger in between
+    # is never signalled.
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if _belongs(pid, home):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def _of(home: Path) -> list[int]:
+    if not VISIBLE:
+        return []
+    pids = (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
+    return [pid for pid in pids if _belongs(pid, home)]
+
+
+def _belongs(pid: int, home: Path) -> bool:
+    return f"{MARK}={home}".encode() in _read(pid, "environ").split(b"\0")
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return (_PROC / str(pid) / name).read_bytes()
+    except OSError:  # gone meanwhile, or another user's
+        return b""
+
+
+def _short_enough() -> str | None:
+    usual = Path(tempfile.gettempdir()).resolve() / "feddc-12345678"
+    return None if len(os.fsencode(usual)) <= _LONGEST_FOLDER else "/tmp"  # noqa: S108 (mkdtemp)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Finish clearing up even when the user presses Ctrl-C once more."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {
+        number: signal.signal(number, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""What is trained on what: models, data sets, splits, trainer, metrics."""

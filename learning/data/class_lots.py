@@ -1,0 +1,57 @@
+"""Decides which few classes each hospital of a pathological split has."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.data.examples import DataError
+
+
+def class_lots(
+    labels: NDArray[np.int64],
+    hospitals: int,
+    classes_each: int,
+    lot_size: int,
+    rng: np.random.Generator,
+) -> list[set[int]]:
+    """Return each hospital's classes, as many lots of a class as its frequency allows.
+
+    McMahan et al. (2017) sort by label, cut into lots of equal size and deal some to each
+    client, so that one client may get two lots of one class. Here it always has exactly
+    `classes_each` classes.
+    """
+    classes, counts = np.unique(labels, return_counts=True)
+    # No hospital has two lots of one class.
+    most = np.minimum(counts // lot_size, hospitals)
+    if classes_each > len(classes):
+        raise DataError(
+            f"classes-per-hospital must be at most {len(classes)}, the classes with training "
+            f"examples, got {classes_each}"
+        )
+    if most.sum() < hospitals * classes_each:
+        raise DataError(
+            f"{len(labels)} training examples make {most.sum()} lots of {lot_size} of one class, "
+            f"but {hospitals} hospitals with {classes_each} classes each need "
+            f"{hospitals * classes_each}: lower hospitals, samples or held-out"
+        )
+    lots = _lots_of_each(counts, most, hospitals * classes_each, rng)
+    dealt = []
+    for _ in range(hospitals):
+        # The classes with most lots left, ties at random: so no class is ever left with
+        # more lots than there are hospitals to come.
+        tie_break = rng.permutation(len(classes))
+        chosen = tie_break[np.argsort(-lots[tie_break], kind="stable")][:classes_each]
+        lots[chosen] -= 1
+        dealt.append({int(label) for label in classes[chosen]})
+    return [dealt[i] for i in rng.permutation(hospitals)]
+
+
+def _lots_of_each(
+    counts: NDArray[np.int64], most: NDArray[np.int64], total: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Share out the lots in proportion to the classes' examples (Webster's method)."""
+    lots = np.zeros_like(counts)
+    tie_break = rng.permutation(len(counts))
+    for _ in range(total):
+        claim = np.where(lots < most, counts / (2 * lots + 1), -1.0)
+        lots[tie_break[np.argmax(claim[tie_break])]] += 1
+    return lots

@@ -1,0 +1,65 @@
+"""What a user may say about a data set when loading it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from learning.data.examples import DataError
+
+ImageMode = Literal["auto", "grey", "rgb"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Options of the loaders; each loader uses those that concern it and ignores the others."""
+
+    test_share: float = 0.2
+    """The share of all examples that becomes the test set, where the publisher has set none
+    apart. 0 for a hospital that loads its own data and leaves testing to the coordinator."""
+
+    classes: tuple[str, ...] = ()
+    """image-folder, csv: the classes in label order. Empty: those found, sorted. Name them
+    when a hospital may lack a class: otherwise its labels would mean something else there."""
+
+    image_size: int | None = None
+    """Images are resized to image_size × image_size. None: 150 for brain-mri (as in the
+    paper), 128 for other images."""
+
+    image_mode: ImageMode = "auto"
+    """auto: grey for brain-mri and chest-xray, and where all images are grey; else rgb."""
+
+    group_column: str = "auto"
+    """The column, in the csv or in an image folder's manifest.csv, whose equal values must
+    stay together. auto: all columns with one of the known names (patient_token,
+    near_dup_group, …), and byte-identical images. none: every example on its own, which is
+    the paper's random split and lets duplicates leak from train to test."""
+
+    label_column: str = "label"
+    """csv: the column with the class."""
+
+    silo_column: str | None = None
+    """csv: the column with the hospital an example comes from."""
+
+    standardise: bool = True
+    """csv: with the training pool's mean and standard deviation. False where a study has
+    agreed on a scale beforehand: each hospital's own mean would undo it."""
+
+    train_samples: int = 5_000
+    """synthetic: how many examples the training pool has."""
+
+    test_samples: int = 5_000
+    """synthetic: how many examples the test set has."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.test_share < 1:
+            raise DataError(f"test-share must be at least 0 and below 1, got {self.test_share}")
+        if self.image_size is not None and self.image_size < 1:
+            raise DataError(f"image-size must be at least 1 pixel, got {self.image_size}")
+        if self.image_mode not in ("auto", "grey", "rgb"):
+            raise DataError(f"image-mode must be auto, grey or rgb, got {self.image_mode!r}")
+        if len(set(self.classes)) != len(self.classes):
+            raise DataError(f"classes must differ, got {', '.join(self.classes)}")
+        if min(self.train_samples, self.test_samples) < 1:
+            raise DataError(
+                "train-samples and test-samples must be at least 1, "
+                f"got {self.train_samples} and {self.test_samples}"
+            )

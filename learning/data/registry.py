@@ -1,0 +1,80 @@
+"""Finds a data set by its name, among the built-in ones and those that plug-ins add."""
+
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+
+from learning.data.cifar10 import cifar10
+from learning.data.csv_file import csv_file
+from learning.data.embedded import breast_cancer, digits, synthetic
+from learning.data.examples import DataError, Dataset
+from learning.data.heart_disease import heart_disease
+from learning.data.image_folder import brain_mri, chest_xray, image_folder
+from learning.data.mnist import mnist
+from learning.data.options import DataOptions
+
+ENTRY_POINTS = "feddc.datasets"
+
+Loader = Callable[[Path | None, int, DataOptions], Dataset]
+
+_BUILT_IN: dict[str, Loader] = {
+    "brain-mri": brain_mri,
+    "breast-cancer": breast_cancer,
+    "chest-xray": chest_xray,
+    "cifar10": cifar10,
+    "csv": csv_file,
+    "digits": digits,
+    "heart-disease": heart_disease,
+    "image-folder": image_folder,
+    "mnist": mnist,
+    "synthetic": synthetic,
+}
+
+
+def load(name: str, *, folder: Path | None, seed: int, options: DataOptions) -> Dataset:
+    """Read a data set; `folder` is its own (see `default_folder`), `seed` draws the test set."""
+    plug_ins = _plug_ins()
+    if name in _BUILT_IN and name in plug_ins:
+        # The same descriptor must mean the same data at every hospital.
+        raise DataError(
+            f"data set {name!r} is built in, but {_origin(plug_ins[name])} adds another one: "
+            "rename or uninstall that"
+        )
+    if name in _BUILT_IN:
+        return _BUILT_IN[name](folder, seed, options)
+    if name in plug_ins:
+        return _load_plug_in(plug_ins[name], folder, seed, options)
+    raise DataError(f"unknown data set {name!r}: dataset must be one of {', '.join(names())}")
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all data sets, sorted."""
+    return tuple(sorted(_BUILT_IN.keys() | _plug_ins().keys()))
+
+
+def _plug_ins() -> dict[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+
+
+def _load_plug_in(
+    point: EntryPoint, folder: Path | None, seed: int, options: DataOptions
+) -> Dataset:
+    try:
+        loader = point.load()
+    except (ImportError, AttributeError) as error:
+        raise DataError(
+            f"data set {point.name!r}: {_origin(point)} cannot be imported ({error}): "
+            "correct or uninstall it"
+        ) from error
+    dataset = loader(folder, seed, options)
+    if not isinstance(dataset, Dataset):
+        raise DataError(
+            f"data set {point.name!r}: {_origin(point)} must return a learning.data.Dataset, "
+            f"got {type(dataset).__name__}"
+        )
+    return dataset
+
+
+def _origin(point: EntryPoint) -> str:
+    package = f" of package {point.dist.name}" if point.dist else ""
+    return f"the entry point {point.value}{package}"

@@ -1,0 +1,24 @@
+"""What training minimises, and what a model's output predicts."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Loss = Literal["cross-entropy", "hinge"]
+
+
+def loss_of(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean loss of a batch. Hinge takes one margin per example, labels 0 and 1."""
+    if loss == "hinge":
+        signs = (2 * labels - 1).to(outputs.dtype)
+        return functional.relu(1 - signs * outputs.squeeze(-1)).mean()
+    return functional.cross_entropy(outputs, labels)
+
+
+def predictions(outputs: Tensor) -> Tensor:
+    """Return the predicted classes: the largest score, or the sign of a single margin."""
+    if outputs.shape[-1] == 1:
+        return (outputs.squeeze(-1) > 0).to(torch.int64)
+    return outputs.argmax(-1)

@@ -1,0 +1,40 @@
+"""How good a model is on some examples, in eval mode."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .losses import Loss, loss_of, predictions
+
+_BATCH = 512
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Loss and accuracy; balanced accuracy is the mean over the classes that occur."""
+
+    loss: float
+    accuracy: float
+    balanced_accuracy: float
+
+
+@torch.no_grad()
+def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) -> Figures:
+    """Evaluate in eval mode: BatchNorm uses its running statistics, not the test batch's."""
+    training = module.training
+    module.eval()
+    try:
+        batches = features.split(_BATCH)
+        outputs = torch.cat([module(batch) for batch in batches]).to(torch.float64)
+    finally:
+        module.train(training)
+    hits = (predictions(outputs) == labels).cpu().numpy()
+    truth = labels.cpu().numpy()
+    per_class = [float(hits[truth == label].mean()) for label in np.unique(truth)]
+    return Figures(
+        loss=float(loss_of(loss, outputs, labels)),
+        accuracy=float(hits.mean()),
+        balanced_accuracy=float(np.mean(per_class)),
+    )

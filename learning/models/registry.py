@@ -1,0 +1,103 @@
+"""The register of models: finds a model by its name, checks its options and builds it."""
+
+import difflib
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from learning.models import cnn, linear, mlp, plug_ins, resnet
+from learning.models.interface import Model, ModelError, Option, Shape
+
+_BUILT_IN = {
+    model.name: model
+    for model in (
+        linear.LINEAR,
+        mlp.MLP,
+        cnn.MNIST_CNN,
+        cnn.MRI_CNN,
+        resnet.RESNET_SMALL,
+        resnet.RESNET18,
+    )
+}
+
+
+def build(
+    name: str, *, shape: Shape, classes: int, options: Mapping[str, object], seed: int
+) -> nn.Module:
+    """Build a model whose first weights depend on `seed` and on nothing else.
+
+    `shape` is one example's shape: (features,) or (channels, height, width). `options` are the
+    model's hyper-parameters by name; those left out take the defaults `options_of` lists.
+    """
+    model = _find(name)
+    _check_task(shape, classes)
+    values = _checked_options(model, options)
+    # Models are built on the CPU, so its generator is the only one to seed and to give back.
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return model.create(shape, classes, **values)
+
+
+def names() -> tuple[str, ...]:
+    """Return the names `build` knows: the built-in models, then the installed plug-ins."""
+    return (*_BUILT_IN, *(name for name in plug_ins.installed() if name not in _BUILT_IN))
+
+
+def options_of(name: str) -> tuple[Option, ...]:
+    """Return the hyper-parameters of the model `name`, with their defaults and meanings."""
+    return _find(name).options
+
+
+def _find(name: str) -> Model:
+    # Built-in names come first, so that "mlp" is the same network at every hospital.
+    model = _BUILT_IN.get(name) or plug_ins.load(name)
+    if model is None:
+        known = names()
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ModelError(f"model must be one of {', '.join(known)}, got {name!r}{hint}")
+    return model
+
+
+def _check_task(shape: Shape, classes: int) -> None:
+    if len(shape) not in (1, 3) or min(shape) < 1:
+        raise ModelError(
+            "model: an example's shape must be (features,) or (channels, height, width), "
+            f"each at least 1, got {shape}; check the data set"
+        )
+    if classes < 2:
+        raise ModelError(f"model: classes must be at least 2, got {classes}; check the data set")
+
+
+def _checked_options(model: Model, options: Mapping[str, object]) -> dict[str, object]:
+    # What a plug-in demands has no default; left out, the plug-in itself says so.
+    values = {option.name: option.default for option in model.options if not option.required}
+    checks = {option.name: option.check for option in model.options}
+    for name, value in options.items():
+        if name not in checks and not model.takes_any_option:
+            raise ModelError(
+                f"model-options: {name!r} is not an option of {model.name}; {_known(model)}"
+            )
+        try:
+            values[name] = checks[name](value) if name in checks else value
+        except ValueError as error:
+            raise ModelError(
+                f"model-options: {name} {error}, got {value!r}; {_known(model)}"
+            ) from None
+    return values
+
+
+def _known(model: Model) -> str:
+    if not model.options:
+        return f"{model.name} has no options"
+    listed = ", ".join(f"{option.name} ({_default(option)})" for option in model.options)
+    return f"{model.name} has the options {listed}"
+
+
+def _default(option: Option) -> str:
+    if option.required:
+        return "required"
+    # Sizes are written as lists in settings, and so they are shown.
+    default = list(option.default) if isinstance(option.default, tuple) else option.default
+    return f"default {default!r}"

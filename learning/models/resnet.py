@@ -1,0 +1,85 @@
+"""Residual networks: the small one of the paper's CIFAR10 experiments, and ResNet18."""
+
+from collections import OrderedDict
+
+import torch
+from torch import nn
+
+from learning.models.interface import Model, Shape, image_shape
+
+
+def resnet_small(shape: Shape, classes: int) -> nn.Module:
+    """Return a residual network of three stages with 16, 32 and 64 filters.
+
+    The text says three blocks (app. Averaging round experiment); the experiment's 175 818 trainable
+    parameters are those of ResNet18's two basic blocks per stage, with a bias in every convolution
+    and BatchNorm after every one, shortcuts included. For CIFAR10, weights + biases + BatchNorm:
+
+        stem       3·16·9 + 16 + 32                                          =     480
+        stage 16   4 · (16·16·9 + 16 + 32)                                   =   9 408
+        stage 32   (16·32·9 + 96) + 3 · (32·32·9 + 96) + (16·32 + 96)        =  33 248
+        stage 64   (32·64·9 + 192) + 3 · (64·64·9 + 192) + (32·64 + 192)     = 132 032
+        linear     64·10 + 10                                                =     650
+    """
+    # Two halvings must leave 2×2 pixels: BatchNorm has no variance of a single value.
+    channels, _, _ = image_shape("resnet-small", shape, smallest=8)
+    layers: dict[str, nn.Module] = {
+        "conv": nn.Conv2d(channels, 16, kernel_size=3, padding=1),
+        "norm": nn.BatchNorm2d(16),
+        "relu": nn.ReLU(),
+        "stage1": nn.Sequential(_BasicBlock(16, 16), _BasicBlock(16, 16)),
+        "stage2": nn.Sequential(_BasicBlock(16, 32, stride=2), _BasicBlock(32, 32)),
+        "stage3": nn.Sequential(_BasicBlock(32, 64, stride=2), _BasicBlock(64, 64)),
+        "pool": nn.AdaptiveAvgPool2d(1),
+        "flatten": nn.Flatten(),
+        "output": nn.Linear(64, classes),
+    }
+    return _initialised(nn.Sequential(OrderedDict(layers)))
+
+
+def resnet18(shape: Shape, classes: int) -> nn.Module:
+    """Return torchvision's ResNet18, its first convolution fitted to the image's channels."""
+    # Five halvings of fewer than 32 pixels would leave none.
+    channels, _, _ = image_shape("resnet18", shape, smallest=32)
+    # Imported here: nobody who builds another model should wait for torchvision.
+    from torchvision.models import resnet18 as torchvision_resnet18
+
+    network: nn.Module = torchvision_resnet18(weights=None, num_classes=classes)
+    if channels != 3:
+        network.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
+    return _initialised(network)
+
+
+class _BasicBlock(nn.Module):
+    """Two convolutions and a shortcut around them."""
+
+    def __init__(self, inputs: int, outputs: int, *, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, kernel_size=3, stride=stride, padding=1)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, kernel_size=3, padding=1)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.shortcut: nn.Module = nn.Identity()
+        if inputs != outputs:
+            self.shortcut = nn.Sequential(
+                nn.Conv2d(inputs, outputs, kernel_size=1, stride=stride), nn.BatchNorm2d(outputs)
+            )
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        hidden = torch.relu(self.norm1(self.conv1(images)))
+        return torch.relu(self.norm2(self.conv2(hidden)) + self.shortcut(images))
+
+
+def _initialised(network: nn.Module) -> nn.Module:
+    # "weights are initialized by a Kaiming Normal and biases are zero-initialized"
+    # (app. CIFAR10 & Pneumonia); BatchNorm starts as the identity, as torch makes it.
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    return network
+
+
+RESNET_SMALL = Model(name="resnet-small", options=(), create=resnet_small)
+RESNET18 = Model(name="resnet18", options=(), create=resnet18)

@@ -1,0 +1,207 @@
+"""Local training: one mini-batch step a round, the same on every machine and in any leg."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from . import optimizers
+from .data import Examples
+from .losses import loss_of, predictions
+from .metrics import Figures, evaluate
+from .models import ModelError, build
+from .optimizers import OptimizerSpec
+from .settings import TrainingSettings
+
+Arrays = dict[str, NDArray[np.generic]]
+Layout = dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]]
+
+
+class Streams(Protocol):
+    """Where a trainer's randomness comes from: one hospital's streams, named by round."""
+
+    def batch(self, round_: int, examples: int, size: int) -> NDArray[np.int64]:
+        """Draw the round's mini-batch, `size` of `examples` rows without replacement."""
+
+    def dropout_seed(self, round_: int) -> int:
+        """Return the seed of everything random inside the network in this round."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the model maps: examples of this shape to that many classes."""
+
+    shape: tuple[int, ...]
+    classes: int
+
+
+class Network:
+    """A network whose state moves in and out as named arrays.
+
+    `parameters` are its trainable floating-point tensors, `buffers` the rest of its state.
+    """
+
+    def __init__(
+        self, settings: TrainingSettings, task: Task, *, seed: int, device: str = "cpu"
+    ) -> None:
+        module = build(
+            settings.model,
+            shape=task.shape,
+            classes=task.classes,
+            options=settings.options,
+            seed=seed,
+        )
+        self.settings = settings
+        self.device = torch.device(device)
+        self.dtype = torch.float64 if settings.precision == "float64" else torch.float32
+        self.module: nn.Module = module.to(self.device, self.dtype)
+        trainable = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
+        self.parameters: dict[str, Tensor] = dict(trainable)
+        self.buffers: dict[str, Tensor] = {
+            name: tensor
+            for name, tensor in self.module.state_dict(keep_vars=True).items()
+            if name not in trainable
+        }
+        if not trainable:
+            raise ModelError(f"model: {settings.model} has nothing to train")
+        self._check_outputs(task)
+
+    def load(self, parameters: Mapping[str, NDArray[np.generic]], buffers: Arrays) -> None:
+        """Take over a state; it must have this network's names, shapes and types."""
+        with torch.no_grad():
+            for own, given in ((self.parameters, parameters), (self.buffers, buffers)):
+                for name, tensor in own.items():
+                    tensor.copy_(torch.from_numpy(given[name]))
+
+    def layout(self) -> tuple[Layout, Layout]:
+        """Return the names, shapes and types of parameters and buffers."""
+        return _layout(self.parameters), _layout(self.buffers)
+
+    def arrays(self) -> tuple[Arrays, Arrays]:
+        """Return copies of parameters and buffers."""
+        return _copies(self.parameters), _copies(self.buffers)
+
+    def tensors(self, examples: Examples) -> tuple[Tensor, Tensor]:
+        """Return features and labels as this network takes them."""
+        features = torch.from_numpy(examples.features).to(self.device, self.dtype)
+        return features, torch.from_numpy(examples.labels).to(self.device)
+
+    def evaluate(self, features: Tensor, labels: Tensor) -> Figures:
+        return evaluate(self.module, features, labels, self.settings.loss)
+
+    def _check_outputs(self, task: Task) -> None:
+        """Refuse a loss that does not fit the network's outputs."""
+        self.module.eval()
+        with torch.no_grad():
+            example = torch.zeros(1, *task.shape, dtype=self.dtype, device=self.device)
+            outputs = self.module(example).shape[-1]
+        self.module.train()
+        if self.settings.loss == "hinge" and (outputs != 1 or task.classes != 2):
+            raise ModelError(
+                f"loss = hinge needs two classes and one output, {self.settings.model} has "
+                f'{outputs} for {task.classes} classes: use model = linear with {{"outputs": 1}}'
+            )
+        if self.settings.loss == "cross-entropy" and outputs != task.classes:
+            raise ModelError(
+                f"loss = cross-entropy needs an output per class, {self.settings.model} has "
+                f"{outputs} for {task.classes} classes"
+            )
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Mean loss and accuracy over the batches of a leg, before each update."""
+
+    loss: float
+    accuracy: float
+
+
+class Trainer:
+    """Trains models one after another on one hospital's examples."""
+
+    def __init__(self, network: Network, examples: Examples, streams: Streams) -> None:
+        self.network = network
+        self._features, self._labels = network.tensors(examples)
+        self._streams = streams
+        settings = network.settings
+        self._spec = OptimizerSpec(
+            kind=settings.optimizer,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+        )
+
+    def optimizer_layout(self) -> Layout:
+        """Return the names, shapes and types of the optimiser's state."""
+        return _layout(optimizers.initial_state(self._spec, self.network.parameters))
+
+    def fresh_optimizer(self) -> Arrays:
+        """Return the optimiser's state before its first step; empty for plain SGD."""
+        return _copies(optimizers.initial_state(self._spec, self.network.parameters))
+
+    def train(
+        self,
+        first_round: int,
+        local_rounds: int,
+        optimizer: Arrays,
+        anchor: Mapping[str, NDArray[np.generic]] | None,
+    ) -> tuple[Arrays, Progress]:
+        """Train the network as loaded; return the optimiser's new state and how it went.
+
+        `anchor` holds the parameters that FedProx pulls towards; `None`: no pull.
+        """
+        network = self.network
+        state = self._tensors(optimizer)
+        pull = self._tensors(anchor) if anchor is not None and network.settings.proximal_mu else None
+        losses, accuracies = [], []
+        with torch.random.fork_rng(devices=[]):
+            for round_ in range(first_round, first_round + local_rounds):
+                loss, accuracy = self._step(round_, state, pull)
+                losses.append(loss)
+                accuracies.append(accuracy)
+        return _copies(state), Progress(float(np.mean(losses)), float(np.mean(accuracies)))
+
+    def _step(
+        self, round_: int, state: optimizers.State, pull: dict[str, Tensor] | None
+    ) -> tuple[float, float]:
+        network, settings = self.network, self.network.settings
+        features, labels = self._batch(round_)
+        torch.default_generator.manual_seed(self._streams.dropout_seed(round_))
+        outputs = network.module(features)
+        loss = loss_of(settings.loss, outputs, labels)
+        gradients = torch.autograd.grad(loss, list(network.parameters.values()))
+        named = dict(zip(network.parameters, gradients, strict=True))
+        if pull is not None:
+            for name, gradient in named.items():
+                # ∇ of FedProx's term μ/2‖w − w̄‖², anchored at the last aggregate w̄.
+                difference = network.parameters[name].detach() - pull[name]
+                named[name] = gradient.add(difference, alpha=settings.proximal_mu)
+        rate = settings.learning_rate_at(round_)
+        optimizers.step(self._spec, network.parameters, named, state, rate)
+        hits = (predictions(outputs.detach()) == labels).to(torch.float64).mean()
+        return float(loss.detach()), float(hits)
+
+    def _batch(self, round_: int) -> tuple[Tensor, Tensor]:
+        size, examples = self.network.settings.batch_size, len(self._labels)
+        if not 0 < size < examples:
+            return self._features, self._labels
+        rows = torch.from_numpy(self._streams.batch(round_, examples, size))
+        return self._features[rows], self._labels[rows]
+
+    def _tensors(self, arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, Tensor]:
+        device = self.network.device
+        return {name: torch.tensor(array, device=device) for name, array in arrays.items()}
+
+
+def _copies(tensors: Mapping[str, Tensor]) -> Arrays:
+    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
+
+
+def _layout(tensors: Mapping[str, Tensor]) -> Layout:
+    return {
+        name: (tuple(tensor.shape), torch.empty(0, dtype=tensor.dtype).numpy().dtype)
+        for name, tensor in tensors.items()
+    }

@@ -1,0 +1,1 @@
+"""The coordinator: the ServerApp, its settings, results and commands."""

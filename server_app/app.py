@@ -1,0 +1,72 @@
+"""The ServerApp: settings in, federated daisy-chaining, results out."""
+
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context
+from flwr.serverapp import Grid, ServerApp
+
+from learning.local_data import load_dataset
+from protocol.randomness import derive_seed, shared_init_seed
+from strategies.feddc import FedDC
+
+from .aggregators import build_aggregator
+from .evaluation import Evaluator
+from .results import Recorder, new_run_dir
+from .settings import Settings
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run one experiment as the run configuration says."""
+    settings = Settings.from_run_config(dict(context.run_config), source="run config")
+    run(grid, settings)
+
+
+def run(grid: Grid, settings: Settings) -> dict[str, Any]:
+    """Run one experiment on a grid of simulated hospitals; record it and return its summary."""
+    algorithm = settings.algorithm
+    # Two secrets, each derived one way: neither tells anything about the other.
+    route_seed = derive_seed(algorithm.seed, "route")
+    training_seed = derive_seed(algorithm.seed, "training")
+    dataset = load_dataset(settings.local, algorithm.seed)
+    evaluator = Evaluator(settings.training, dataset, seed=shared_init_seed(training_seed))
+    recorder = Recorder(new_run_dir(settings), settings, evaluator)
+    try:
+        first = evaluator.first_model
+        strategy = FedDC(
+            build_aggregator(settings, route_seed=route_seed),
+            daisy_period=algorithm.daisy_period or None,
+            aggregation_period=algorithm.aggregation_period or None,
+            permutation=algorithm.permutation,
+            fraction=algorithm.fraction,
+            weighting=algorithm.weighting,
+            init=algorithm.init,
+            buffers=first.buffers,
+            ramp=algorithm.ramp,
+            tail=algorithm.tail,
+            random_schedule=algorithm.schedule == "random",
+            quorum=algorithm.quorum,
+            members=algorithm.hospitals,
+            start_timeout=algorithm.start_timeout,
+            route_seed=route_seed,
+            training_seed=training_seed,
+            observer=recorder,
+        )
+        task: dict[str, int | list[int]] = {
+            "shape": list(dataset.shape),
+            "classes": len(dataset.classes),
+        }
+        arrays = first.parameters | first.buffers
+        strategy.start(
+            grid,
+            ArrayRecord({name: Array(array) for name, array in arrays.items()}),
+            num_rounds=algorithm.rounds,
+            timeout=algorithm.leg_timeout,
+            train_config=ConfigRecord(settings.training.as_config() | task),
+        )
+        return recorder.completed()
+    except BaseException as error:
+        recorder.failed(f"{error}" or type(error).__name__)
+        raise

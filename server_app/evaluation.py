@@ -1,0 +1,24 @@
+"""The coordinator's own judgement: models on the test set, in eval mode."""
+
+from learning.data import Dataset
+from learning.metrics import Figures
+from learning.settings import TrainingSettings
+from learning.trainer import Network, Task
+from protocol.model_bytes import ModelState
+
+
+class Evaluator:
+    """Evaluates models on one test set."""
+
+    def __init__(self, training: TrainingSettings, dataset: Dataset, *, seed: int) -> None:
+        task = Task(dataset.shape, len(dataset.classes))
+        self._network = Network(training, task, seed=seed)
+        self._test = self._network.tensors(dataset.test) if len(dataset.test) else None
+        self.first_model = ModelState(*self._network.arrays())
+
+    def figures(self, model: ModelState) -> Figures | None:
+        """Return the model's figures, or nothing where there is no test set."""
+        if self._test is None:
+            return None
+        self._network.load(model.parameters, model.buffers)
+        return self._network.evaluate(*self._test)

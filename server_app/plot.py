@@ -1,0 +1,42 @@
+"""accuracy.png: how a run's accuracy grew, over rounds."""
+
+import json
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib.figure import Figure  # noqa: E402 - after the backend is chosen
+
+
+def plot_accuracy(run_dir: Path) -> Path:
+    """Draw the aggregates' test accuracy and the hospitals' training accuracy."""
+    lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    events = [json.loads(line) for line in lines]
+    tests = [event for event in events if event["event"] == "evaluation"]
+    legs = [e for e in events if e["event"] == "leg" and e["accuracy"] is not None]
+    figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(
+        [leg["last_round"] + 1 for leg in legs],
+        [100 * leg["accuracy"] for leg in legs],
+        color="tab:green",
+        linewidth=1,
+        label="training, mean over hospitals",
+    )
+    axes.plot(
+        [test["round"] + 1 for test in tests],
+        [100 * test["test_accuracy"] for test in tests],
+        color="tab:orange",
+        marker="o",
+        markersize=3,
+        label="test, each aggregate",
+    )
+    axes.set_xlabel("rounds (local updates)")
+    axes.set_ylabel("accuracy, %")
+    axes.set_ylim(0, 101)
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    path = run_dir / "accuracy.png"
+    figure.savefig(path)
+    return path

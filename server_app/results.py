@@ -1,0 +1,209 @@
+"""What a run leaves behind: runs/<id>/ with settings, metrics, the model and a summary."""
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from protocol import __version__
+from protocol.messages import Closed, Trained
+from protocol.model_bytes import ModelState
+from strategies.exchange import Answer
+from strategies.report import LegReport, Observer
+from strategies.schedule import Ending, Leg
+
+from .evaluation import Evaluator
+from .plot import plot_accuracy
+from .settings import Settings
+
+_REPORTED = ("flwr", "torch", "numpy")
+
+
+def new_run_dir(settings: Settings) -> Path:
+    """Return the folder the settings name, or a new one under runs/."""
+    if settings.algorithm.run_dir:
+        return Path(settings.algorithm.run_dir)
+    return Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{token_hex(3)}"
+
+
+class Recorder(Observer):
+    """Writes down how an experiment goes, line by line, and sums it up at the end."""
+
+    def __init__(self, run_dir: Path, settings: Settings, evaluator: Evaluator) -> None:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        self.run_dir = run_dir
+        self._settings = settings
+        self._evaluator = evaluator
+        self._metrics = (run_dir / "metrics.jsonl").open("w", encoding="utf-8")
+        self._started = time.monotonic()
+        self._legs = 0
+        self._endings = dict.fromkeys(Ending, 0)
+        self._bytes = {"up": 0, "down": 0}
+        self._readable = 0
+        self._readable_hand_overs = 0
+        self._missing: dict[str, int] = {}
+        self._client_accuracies: list[float] = []
+        self._held_out: list[float] = []
+        self._final: ModelState | None = None
+        _write_json(run_dir / "settings.json", settings.as_config())
+
+    # --- what FedDC tells -------------------------------------------------------------------------
+
+    def started(self, experiment: str, hospitals: Mapping[str, int], legs: int) -> None:
+        self._legs = legs
+        self._event(
+            "start",
+            experiment=experiment,
+            legs=legs,
+            rounds=self._settings.algorithm.rounds,
+            hospitals=list(hospitals),
+            examples=dict(hospitals),
+        )
+
+    def received(self, leg: Leg, hospital: str, model: ModelState) -> None:
+        if leg.number == self._legs:
+            figures = self._evaluator.figures(model)
+            if figures is not None:
+                self._client_accuracies.append(figures.accuracy)
+
+    def aggregated(self, leg: Leg, model: ModelState) -> None:
+        self._final = model
+        figures = self._evaluator.figures(model)
+        if figures is not None:
+            self._event(
+                "evaluation",
+                leg=leg.number,
+                round=leg.last_round,
+                test_loss=figures.loss,
+                test_accuracy=figures.accuracy,
+                test_balanced_accuracy=figures.balanced_accuracy,
+            )
+
+    def leg_ended(self, report: LegReport) -> None:
+        leg = report.leg
+        self._endings[leg.ending] += 1
+        for name in report.missing:
+            self._missing[name] = self._missing.get(name, 0) + 1
+        for name, answer in report.answers.items():
+            self._account(report, name, answer)
+        replies = [a.reply for a in report.answers.values() if isinstance(a.reply, Trained)]
+        self._event(
+            "leg",
+            leg=leg.number,
+            ending=leg.ending,
+            last_round=leg.last_round,
+            asked=len(report.asked),
+            answered=len(report.answered),
+            missing=dict(report.missing),
+            parked=list(report.parked),
+            loss=float(np.mean([reply.loss for reply in replies])) if replies else None,
+            accuracy=float(np.mean([reply.accuracy for reply in replies])) if replies else None,
+            seconds=report.seconds,
+        )
+
+    def closed(self, answers: Mapping[str, Answer]) -> None:
+        for name, answer in answers.items():
+            if isinstance(answer.reply, Closed) and answer.reply.held_out_accuracy is not None:
+                self._held_out.append(answer.reply.held_out_accuracy)
+                self._event(
+                    "held-out",
+                    hospital=name,
+                    loss=answer.reply.held_out_loss,
+                    accuracy=answer.reply.held_out_accuracy,
+                )
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def completed(self) -> dict[str, Any]:
+        """Write model, plot and summary; return the summary."""
+        final = self._final
+        if final is None:
+            raise RuntimeError("the experiment ended without an aggregate")
+        save_file(final.parameters | final.buffers, self.run_dir / "model.safetensors")
+        figures = self._evaluator.figures(final)
+        hand_overs = self._endings[Ending.HAND_OVER]
+        summary = {
+            "run_dir": str(self.run_dir.resolve()),
+            "test_accuracy": figures.accuracy if figures else None,
+            "test_balanced_accuracy": figures.balanced_accuracy if figures else None,
+            "test_loss": figures.loss if figures else None,
+            "mean_client_accuracy": _mean(self._client_accuracies),
+            "mean_held_out_accuracy": _mean(self._held_out),
+            "legs": self._legs,
+            "hand_overs": hand_overs,
+            "aggregations": self._endings[Ending.AGGREGATION],
+            "bytes_up": self._bytes["up"],
+            "bytes_down": self._bytes["down"],
+            "sealed": self._readable_hand_overs == 0 if hand_overs else None,
+            "readable_models": self._readable,
+            "missing": self._missing,
+            "seconds": time.monotonic() - self._started,
+            "versions": {"feddc": __version__} | {name: version(name) for name in _REPORTED},
+        }
+        plot_accuracy(self.run_dir)
+        _write_json(self.run_dir / "summary.json", summary)
+        # Last, so that whoever waits for it finds everything in place.
+        self._event("end", status="completed", reason="")
+        self._metrics.close()
+        return summary
+
+    def failed(self, reason: str) -> None:
+        """Say why there is no result."""
+        self._event("end", status="failed", reason=reason)
+        self._metrics.close()
+
+    def _account(self, report: LegReport, name: str, answer: Answer) -> None:
+        self._bytes["up"] += answer.bytes_up
+        self._bytes["down"] += answer.bytes_down
+        reply = answer.reply
+        line: dict[str, Any] = {}
+        if isinstance(reply, Trained):
+            line = reply.model_dump(include={"loss", "accuracy", "held_out_loss"})
+            line["held_out_accuracy"] = reply.held_out_accuracy
+            self._readable += not reply.sealed
+            if report.leg.ending is Ending.HAND_OVER:
+                self._readable_hand_overs += not reply.sealed
+        self._event(
+            "hospital",
+            leg=report.leg.number,
+            hospital=name,
+            problem=report.missing.get(name, ""),
+            weight=report.weights.get(name),
+            seconds=answer.seconds,
+            bytes_up=answer.bytes_up,
+            bytes_down=answer.bytes_down,
+            **line,
+        )
+
+    def _event(self, event: str, **fields: object) -> None:
+        line = {"event": event, "time": time.time(), **fields}
+        self._metrics.write(json.dumps(_finite(line)) + "\n")
+        self._metrics.flush()
+
+
+def _mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN: what is not a number becomes null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    return value
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    # Whole or not at all: a reader never sees half a file.
+    draft = path.with_suffix(".tmp")
+    draft.write_text(json.dumps(_finite(dict(content)), indent=2) + "\n", encoding="utf-8")
+    draft.replace(path)

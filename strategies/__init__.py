@@ -1,0 +1,1 @@
+"""The algorithm: federated daisy-chaining as a decorator over any Flower strategy."""

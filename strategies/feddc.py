@@ -1,0 +1,372 @@
+"""Federated daisy-chaining (Kamp, Fischer, Vreeken, ICLR 2023) around any Flower strategy."""
+
+import math
+import secrets
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from logging import INFO, WARNING
+from typing import Any, Literal, get_args
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+from flwr.supercore import log
+
+from protocol.descriptor import Descriptor, Init, Scalar
+from protocol.messages import Carries, Trained, TrainLeg
+from protocol.model_bytes import ModelState
+from protocol.randomness import SEED_BYTES
+
+from .answers import sort_answers
+from .exchange import Answer, exchange
+from .members import Members, QuorumNotReached, agree, deliver, meet
+from .permutation import Permutation
+from .planner import Plan, Planner, Task
+from .report import LegReport, Observer
+from .schedule import Ending, Schedule
+from .wrapped import Contribution, Wrapped, check_wrapped
+
+Weighting = Literal["equal", "examples", "chain-examples"]
+
+
+class FedDC(Strategy):
+    """Federated daisy-chaining: hand models on between aggregations.
+
+    `FedDC(FedAvg(), daisy_period=1, aggregation_period=10)` hands every hospital's model to another
+    random hospital after each round and lets FedAvg aggregate every tenth. `daisy_period=None` is
+    the wrapped strategy alone; `aggregation_period=None` is plain daisy-chaining. In `start`,
+    `num_rounds` is the paper's T: the number of local updates of every model.
+
+    Parameters
+    ----------
+    strategy
+        Any Flower message-API strategy, its own `fraction_train` left at 1. One of its server
+        rounds is one aggregation.
+    daisy_period, aggregation_period
+        Rounds between hand-overs (d) and between aggregations (b); `None` never.
+    permutation
+        `uniform`, `derangement` or `coverage`: see `strategies.permutation`.
+    fraction
+        Share of the hospitals drawn in each leg (at least two; everyone in the last).
+    weighting
+        Weight of a model in the aggregate: all `equal`, by the hospital's `examples`, or by the
+        examples of all hospitals its chain has visited since the last aggregation
+        (`chain-examples`), which the coordinator works out from its own routes.
+    init
+        `shared`: all begin with `initial_arrays`; `own`: each hospital initialises its own model,
+        and `initial_arrays` only tell names, shapes and types.
+    buffers
+        Names in `initial_arrays` that are not trained; averaged here, never by `strategy`.
+    ramp, tail, random_schedule
+        See `strategies.schedule.Schedule`.
+    quorum
+        Share of the drawn hospitals that must answer for a leg to count.
+    members, start_timeout
+        How many hospitals to wait for at the start (`None`: two or more), and how many seconds.
+    route_seed, training_seed
+        The two secrets: routes stay with the coordinator, training streams go to the hospitals.
+        Drawn at random unless given.
+    observer
+        Is told how the experiment goes.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        *,
+        daisy_period: int | None = 1,
+        aggregation_period: int | None = 5,
+        permutation: Permutation = "uniform",
+        fraction: float = 1.0,
+        weighting: Weighting = "equal",
+        init: Init = "shared",
+        buffers: Collection[str] = (),
+        ramp: bool = False,
+        tail: float = 0.0,
+        random_schedule: bool = False,
+        quorum: float = 0.5,
+        members: int | None = None,
+        start_timeout: float = 120.0,
+        route_seed: bytes | None = None,
+        training_seed: bytes | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        for name, share in (("fraction", fraction), ("quorum", quorum)):
+            if not 0 < share <= 1:
+                raise ValueError(f"{name} must be more than 0 and at most 1, got {share}")
+        for name, value, choices in (
+            ("permutation", permutation, get_args(Permutation)),
+            ("weighting", weighting, get_args(Weighting)),
+            ("init", init, get_args(Init)),
+        ):
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+        self.strategy = strategy
+        self.daisy_period = daisy_period
+        self.aggregation_period = aggregation_period
+        self.permutation = permutation
+        self.fraction = fraction
+        self.weighting = weighting
+        self.init = init
+        self.buffers = frozenset(buffers)
+        self.ramp = ramp
+        self.tail = tail
+        self.random_schedule = random_schedule
+        self.quorum = quorum
+        self.members = members
+        self.start_timeout = start_timeout
+        self.route_seed = route_seed or secrets.token_bytes(SEED_BYTES)
+        self.training_seed = training_seed or secrets.token_bytes(SEED_BYTES)
+        self.observer = observer or Observer()
+        self.schedule(rounds=1)  # refuses impossible periods here, where they were given
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run an experiment: Algorithm 1, at the server.
+
+        `train_config` holds the trainer's settings and the task's `shape` and `classes`; `timeout`
+        is a leg's, in seconds. `evaluate_fn` is called for each aggregate with the number of its
+        leg, by which the result's entries are keyed. Hospitals evaluate aggregates on their own
+        held-out data as they receive them, so `evaluate_config` is not used.
+        """
+        legs = self.schedule(num_rounds).legs
+        first_model = self._as_model(initial_arrays)
+        wrapped = Wrapped(self.strategy, first_model, own_init=self.init == "own")
+        self.summary()
+
+        # Set-up: learn who takes part, and have everyone agree to all settings at once.
+        members = meet(grid, wanted=self.members, patience=self.start_timeout, timeout=timeout)
+        self._check(members, first_model)
+        config = ConfigRecord(dict(train_config or {}))
+        agreed = wrapped.configure(members.nodes, config, grid)
+        descriptor = self._descriptor(num_rounds, agreed, members)
+        examples = agree(grid, members, descriptor, timeout=timeout)
+        planner = self._planner(members, first_model, last_leg=legs[-1].number)
+        self.observer.started(descriptor.experiment, examples, len(legs))
+
+        result = Result()
+        for leg in legs:
+            log(INFO, "[leg %d/%d] ends in %s", leg.number, len(legs), leg.ending)
+            started = time.monotonic()
+            plan = planner.plan(leg, members.present(grid))
+            nodes = [members.nodes[hospital] for hospital in plan.cohort]
+            if nodes and wrapped.configure(nodes, config, grid) != agreed:
+                raise ValueError(
+                    f"{type(self.strategy).__name__} changed its config in leg {leg.number}, but "
+                    "hospitals agree to an experiment's settings once, before it starts"
+                )
+            # Locally, at every hospital drawn: train, and send the model.
+            requests = {
+                members.nodes[task.hospital]: _request(task, descriptor.experiment, members)
+                for task in plan.tasks
+            }
+            answers = exchange(grid, requests, timeout=timeout, group=f"leg-{leg.number}")
+            trained, missing = sort_answers(plan, answers, members, wrapped.model)
+            self._check_quorum(plan, members, missing)
+
+            weights: dict[str, float] = {}
+            if leg.ending is Ending.HAND_OVER:
+                # Daisy chaining: model i waits for hospital π(i), which the plan has drawn.
+                planner.handed_over(plan, {h: reply.payload for h, reply in trained.items()})
+            else:
+                # Aggregation: all who were drawn go on from the aggregate.
+                models = self._contributions(plan, trained, members, examples)
+                aggregate, metrics = wrapped.aggregate(list(models.values()))
+                planner.aggregated(plan, models, aggregate.to_bytes())
+                weights = {members.names[h]: model.weight for h, model in models.items()}
+                result.arrays = _as_record(aggregate)
+                result.train_metrics_clientapp[leg.number] = metrics
+                self.observer.aggregated(leg, aggregate)
+                if evaluate_fn and (figures := evaluate_fn(leg.number, result.arrays)):
+                    result.evaluate_metrics_serverapp[leg.number] = figures
+            self.observer.leg_ended(
+                LegReport(
+                    leg=leg,
+                    asked=_names(members, plan.drawn),
+                    answers=_by_name(members, answers),
+                    missing={members.names[h]: why for h, why in missing.items()},
+                    parked=_names(members, planner.parked),
+                    seconds=time.monotonic() - started,
+                    weights=weights,
+                )
+            )
+
+        delivered = deliver(
+            grid, members, descriptor.experiment, wrapped.model, timeout=timeout
+        )
+        self.observer.closed(delivered)
+        return result
+
+    def schedule(self, rounds: int) -> Schedule:
+        """Return the legs of an experiment of `rounds` rounds."""
+        return Schedule(
+            rounds,
+            self.daisy_period,
+            self.aggregation_period,
+            ramp=self.ramp,
+            tail=self.tail,
+            secret=self.route_seed if self.random_schedule else None,
+        )
+
+    def _check(self, members: Members, model: ModelState) -> None:
+        size = max(2, int(self.fraction * len(members) + 0.5))
+        check_wrapped(
+            self.strategy,
+            parameters=sum(array.size for array in model.parameters.values()),
+            cohort=min(size, len(members)),
+            chained=self.daisy_period is not None or self.fraction < 1,
+        )
+
+    def _descriptor(self, rounds: int, config: ConfigRecord, members: Members) -> Descriptor:
+        shape: Any = config.get("shape", [])
+        classes: Any = config.get("classes", 0)
+        training: dict[str, Scalar] = {
+            key: value
+            for key, value in config.items()
+            if isinstance(value, bool | int | float | str) and key != "classes"
+        }
+        return Descriptor(
+            experiment=secrets.token_hex(8),
+            rounds=rounds,
+            daisy_period=self.daisy_period,
+            aggregation_period=self.aggregation_period,
+            init=self.init,
+            shape=tuple(shape),
+            classes=classes,
+            training=training,
+            training_seed=self.training_seed,
+            roster=members.names,
+        )
+
+    def _planner(self, members: Members, model: ModelState, last_leg: int) -> Planner[bytes]:
+        shared = (Carries.AGGREGATE, model.to_bytes())
+        return Planner(
+            hospitals=len(members),
+            last_leg=last_leg,
+            start=shared if self.init == "shared" else (Carries.NOTHING, b""),
+            permutation=self.permutation,
+            fraction=self.fraction,
+            route_seed=self.route_seed,
+        )
+
+    def _check_quorum(
+        self, plan: Plan[bytes], members: Members, missing: Mapping[int, str]
+    ) -> None:
+        if not missing:
+            return
+        who = ", ".join(f"{members.names[h]} ({why})" for h, why in sorted(missing.items()))
+        log(WARNING, "leg %d: missing %s", plan.leg.number, who)
+        answered = len(set(plan.drawn) - set(missing))
+        needed = max(1, math.ceil(self.quorum * len(plan.drawn)))
+        if answered < needed:
+            raise QuorumNotReached(
+                f"leg {plan.leg.number}: {answered} of {len(plan.drawn)} hospitals answered, "
+                f"{needed} are needed; missing: {who}"
+            )
+
+    def _contributions(
+        self,
+        plan: Plan[bytes],
+        trained: Mapping[int, Trained],
+        members: Members,
+        examples: Mapping[str, int],
+    ) -> dict[int, Contribution]:
+        """Return the models to aggregate, in roster order, with their weights."""
+        contributions = {}
+        for task in plan.tasks:
+            reply = trained.get(task.hospital)
+            if reply is None:
+                continue
+            model = ModelState.from_bytes(reply.payload).without_optimizer()
+            self.observer.received(plan.leg, members.names[task.hospital], model)
+            visited = {task.hospital}
+            if self.weighting == "chain-examples":
+                visited |= set(task.parcel.chain.visits)
+            weight = sum(examples[members.names[hospital]] for hospital in visited)
+            contributions[task.hospital] = Contribution(
+                node=members.nodes[task.hospital],
+                model=model,
+                weight=1.0 if self.weighting == "equal" else float(weight),
+                loss=reply.loss,
+                accuracy=reply.accuracy,
+            )
+        return contributions
+
+    def _as_model(self, arrays: ArrayRecord) -> ModelState:
+        unknown = self.buffers - set(arrays)
+        if unknown:
+            raise ValueError(f"buffers name {sorted(unknown)}, which initial_arrays do not have")
+        values = {name: array.numpy() for name, array in arrays.items()}
+        for name, array in values.items():
+            if name not in self.buffers and not np.issubdtype(array.dtype, np.floating):
+                raise ValueError(f"{name} holds {array.dtype}: name it in buffers")
+        return ModelState(
+            parameters={name: a for name, a in values.items() if name not in self.buffers},
+            buffers={name: a for name, a in values.items() if name in self.buffers},
+        )
+
+    def summary(self) -> None:
+        """Log when models travel and what is wrapped."""
+        log(INFO, "Federated daisy-chaining:")
+        log(INFO, "\t├── hand-over every %s rounds (%s)", self.daisy_period, self.permutation)
+        log(INFO, "\t├── aggregation every %s rounds (%s)", self.aggregation_period, self.weighting)
+        log(INFO, "\t├── init %s, fraction %g, quorum %g", self.init, self.fraction, self.quorum)
+        log(INFO, "\t└── around %s:", type(self.strategy).__name__)
+        self.strategy.summary()
+
+    # Flower's hooks are the wrapped strategy's: `start` calls them where a leg needs them.
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        return self.strategy.configure_train(server_round, arrays, config, grid)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        return self.strategy.aggregate_train(server_round, replies)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        return self.strategy.configure_evaluate(server_round, arrays, config, grid)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        return self.strategy.aggregate_evaluate(server_round, replies)
+
+
+def _request(task: Task[bytes], experiment: str, members: Members) -> TrainLeg:
+    return TrainLeg(
+        experiment=experiment,
+        leg=task.leg,
+        first_round=task.first_round,
+        local_rounds=task.local_rounds,
+        carries=task.parcel.carries,
+        recipient=None if task.recipient is None else members.names[task.recipient],
+        payload=task.parcel.content,
+    )
+
+
+def _as_record(model: ModelState) -> ArrayRecord:
+    arrays = model.parameters | model.buffers
+    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
+
+
+def _names(members: Members, positions: Iterable[int]) -> tuple[str, ...]:
+    return tuple(members.names[position] for position in positions)
+
+
+def _by_name(members: Members, answers: Mapping[int, Answer]) -> dict[str, Answer]:
+    pairs = zip(members.names, members.nodes, strict=True)
+    return {name: answers[node] for name, node in pairs if node in answers}

@@ -1,0 +1,252 @@
+"""The wrapped strategy, seen from FedDC: it configures every leg and aggregates at some of them.
+
+It is shown exactly the leg's cohort and only trainable parameters; whatever else a model has
+(running statistics, counters) is averaged here.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from logging import WARNING
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.exception import AggregationError
+from flwr.serverapp.strategy import Bulyan, MultiKrum, QFedAvg, Strategy
+from flwr.supercore import log
+from flwr.supercore.run import Run
+from numpy.typing import NDArray
+
+from protocol.model_bytes import Arrays, ModelState
+
+from .radon import RadonPoint
+
+_ROUND_KEY = "server-round"  # FedAvg adds it to every config; our requests carry the leg
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """One hospital's model for an aggregation, in roster order, with its weight and figures."""
+
+    node: int
+    model: ModelState
+    weight: float
+    loss: float
+    accuracy: float
+
+
+class Wrapped:
+    """Calls a Flower strategy as Flower would, one server round per aggregation.
+
+    `model` is the current aggregate: the first model when all hospitals share it, and otherwise
+    (`own_init`) only a template of names, shapes and types until the first aggregation.
+    """
+
+    def __init__(self, strategy: Strategy, model: ModelState, *, own_init: bool) -> None:
+        self.strategy = strategy
+        self.model = model
+        # Strategies that step from a current model have none before the first aggregation of
+        # independent inits. Until then a copy is asked, so that the strategy itself remembers no
+        # model that never was, and the first aggregate is the plain mean.
+        self._without_model = own_init and hasattr(strategy, "current_arrays")
+        self._probe = copy.deepcopy(strategy) if self._without_model else None
+        self._round = 1
+        self._asked: dict[int, Message] = {}
+        self._warned = False
+
+    def configure(self, nodes: Sequence[int], config: ConfigRecord, grid: Grid) -> ConfigRecord:
+        """Let the strategy configure a leg for `nodes`; return the config it would send."""
+        arrays = _to_record(self.model.parameters)
+        strategy = self._probe or self.strategy
+        # Flower's strategies write into the config they are given.
+        own = ConfigRecord(dict(config))
+        messages = list(
+            strategy.configure_train(self._round, arrays, own, CohortView(grid, nodes))
+        )
+        self._asked = {message.metadata.dst_node_id: message for message in messages}
+        if set(self._asked) != set(nodes):
+            raise AggregationError(
+                f"{_name(strategy)} chose {len(self._asked)} of the leg's {len(nodes)} hospitals; "
+                "subsampling is FedDC's: set its fraction_train to 1 and FedDC's fraction instead"
+            )
+        sent = ConfigRecord()
+        for record in messages[0].content.config_records.values():
+            sent.update(record)
+        sent.pop(_ROUND_KEY, None)
+        return sent
+
+    def aggregate(self, contributions: Sequence[Contribution]) -> tuple[ModelState, MetricRecord]:
+        """Aggregate the contributions; the result is the new current model."""
+        weights = np.array([contribution.weight for contribution in contributions])
+        weights = weights / weights.sum()
+        models = [contribution.model for contribution in contributions]
+        if self._without_model:
+            parameters = _mean([model.parameters for model in models], weights)
+            metrics = MetricRecord()
+            self._without_model, self._probe = False, None
+        else:
+            parameters, metrics = self._by_strategy(contributions)
+            self._round += 1
+        self._warn_of_collapse(parameters, models)
+        buffers = _mean([model.buffers for model in models], weights)
+        self.model = ModelState(parameters, buffers)
+        return self.model, metrics
+
+    def _by_strategy(self, contributions: Sequence[Contribution]) -> tuple[Arrays, MetricRecord]:
+        key = str(getattr(self.strategy, "weighted_by_key", "num-examples"))
+        loss_key = str(getattr(self.strategy, "train_loss_key", "train_loss"))
+        replies = []
+        for contribution in contributions:
+            metrics = MetricRecord(
+                {
+                    loss_key: contribution.loss,
+                    "train_accuracy": contribution.accuracy,
+                    key: contribution.weight,
+                }
+            )
+            content = RecordDict(
+                {"arrays": _to_record(contribution.model.parameters), "metrics": metrics}
+            )
+            replies.append(Message(content, reply_to=self._asked[contribution.node]))
+        arrays, aggregated = self.strategy.aggregate_train(self._round, replies)
+        if arrays is None:
+            raise AggregationError(
+                f"{_name(self.strategy)} made no aggregate of {len(replies)} models; "
+                "its log lines above say why"
+            )
+        result = {name: array.numpy() for name, array in arrays.items()}
+        _check_like(self.model.parameters, result, _name(self.strategy))
+        parameters: Arrays = {
+            name: result[name].astype(array.dtype, copy=False)
+            for name, array in self.model.parameters.items()
+        }
+        return parameters, aggregated or MetricRecord()
+
+    def _warn_of_collapse(self, parameters: Arrays, models: Sequence[ModelState]) -> None:
+        """Warn once when averaging shrinks the models: the mean of m inits has 1/√m their norm."""
+        if self._warned:
+            return
+        norms = [_norm(model.parameters) for model in models]
+        self._warned = True
+        if _norm(parameters) < 0.5 * float(np.mean(norms)):
+            log(
+                WARNING,
+                "The first aggregate's norm is %.3g, the models' is %.3g on average: independently "
+                "initialised models cancel each other out, and training may never recover. "
+                "Use init = shared.",
+                _norm(parameters),
+                float(np.mean(norms)),
+            )
+
+
+def check_wrapped(strategy: Strategy, *, parameters: int, cohort: int, chained: bool) -> None:
+    """Refuse, before anything is sent, a strategy that could not aggregate a cohort of this size.
+
+    `parameters` counts the model's trainable numbers; `chained` says whether models are handed on.
+    """
+    name = _name(strategy)
+    fraction = getattr(strategy, "fraction_train", 1.0)
+    if fraction != 1.0:
+        raise ValueError(
+            f"{name} has fraction_train={fraction}: subsampling is FedDC's, "
+            "set fraction_train=1.0 and FedDC(fraction=…) instead"
+        )
+    for attribute in ("min_train_nodes", "min_available_nodes"):
+        wanted = getattr(strategy, attribute, 0)
+        if wanted > cohort:
+            raise ValueError(
+                f"{name} has {attribute}={wanted}, but a leg has {cohort} hospitals: "
+                "it would wait for ever"
+            )
+    if isinstance(strategy, QFedAvg) and chained:
+        raise ValueError(
+            "QFedAvg weighs a hospital by its own loss, but a model that was handed on belongs to "
+            "no one hospital: use daisy_period=None and fraction=1 with it"
+        )
+    malicious = getattr(strategy, "num_malicious_nodes", 0)
+    for kind, needed in ((Bulyan, 4 * malicious + 3), (MultiKrum, 2 * malicious + 3)):
+        if isinstance(strategy, kind) and cohort < needed:
+            raise ValueError(
+                f"{name} withstands {malicious} malicious hospitals only among {needed} or more; "
+                f"a leg has {cohort}"
+            )
+    if isinstance(strategy, RadonPoint):
+        strategy.check(parameters=parameters, hospitals=cohort)
+
+
+class CohortView(Grid):
+    """A Grid on which exactly the leg's cohort is connected; nothing can be sent through it."""
+
+    def __init__(self, grid: Grid, nodes: Sequence[int]) -> None:
+        self._grid = grid
+        self._nodes = list(nodes)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self._nodes)
+
+    @property
+    def run(self) -> Run:
+        return self._grid.run
+
+    def set_run(self, run: Run) -> None:
+        raise RuntimeError(_READ_ONLY)
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        raise RuntimeError(_READ_ONLY)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        raise RuntimeError(_READ_ONLY)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        raise RuntimeError(_READ_ONLY)
+
+
+_READ_ONLY = "a wrapped strategy configures a leg and aggregates; sending is FedDC's part"
+
+
+def _name(strategy: Strategy) -> str:
+    return type(strategy).__name__
+
+
+def _to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
+
+
+def _mean(models: Sequence[Arrays], weights: NDArray[np.float64]) -> Arrays:
+    """Average array by array in float64; integers (counters) stay integers."""
+    result: Arrays = {}
+    for name, first in models[0].items():
+        mean = np.zeros(first.shape)
+        for weight, model in zip(weights, models, strict=True):
+            mean += weight * model[name].astype(np.float64)
+        if not np.issubdtype(first.dtype, np.floating):
+            mean = np.rint(mean)
+        result[name] = mean.astype(first.dtype)
+    return result
+
+
+def _check_like(expected: Arrays, result: Mapping[str, NDArray[np.generic]], who: str) -> None:
+    if set(expected) != set(result) or any(
+        expected[name].shape != array.shape for name, array in result.items()
+    ):
+        raise AggregationError(f"{who} returned arrays of other names or shapes than the model's")
+    bad = [name for name, array in result.items() if not np.isfinite(array).all()]
+    if bad:
+        raise AggregationError(f"{who} returned values that are not finite in {bad[0]}")
+
+
+def _norm(arrays: Arrays) -> float:
+    return float(np.sqrt(sum(float(np.square(a.astype(np.float64)).sum()) for a in arrays.values())))

@@ -1,0 +1,456 @@
+"""Radon points against linear programs and exact arithmetic; the strategy on real messages."""
+
+import logging
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Error, Message, Metadata, MetricRecord, RecordDict
+from flwr.app.message.message import make_message
+from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+
+from strategies.radon import (
+    RadonPoint,
+    group_models,
+    iterated_radon_point,
+    radon_coefficients,
+    radon_generator,
+    radon_number,
+    radon_point,
+)
+
+Points = NDArray[np.float64]
+Model = dict[str, NDArray[np.floating]]
+DIMENSIONS = [1, 2, 3, 5, 8, 13, 20]
+
+
+# The Radon point ----------------------------------------------------------------------------------
+
+
+def assert_in_both_hulls(points: Points) -> None:
+    """By linear programs that know of the implementation only which points are in which part."""
+    point, coefficients = radon_point(points), radon_coefficients(points)
+    first, second = points[coefficients >= 0], points[coefficients < 0]
+    assert len(first) > 0
+    assert len(second) > 0
+    # The point itself can only be as exact as a number of its size is written.
+    spread = np.ptp(points, axis=0).max()
+    written = np.spacing(np.abs(points).max()) / spread if spread > 0 else 0.0
+    for part in (first, second):
+        assert distance_to_hull(part, point, spread or 1.0) <= 1e-9 + 2 * written
+
+
+def distance_to_hull(part: Points, point: Points, unit: float) -> float:
+    """The smallest t with |Σ μᵢsᵢ − point| ≤ t in each coordinate, μ ≥ 0, Σ μᵢ = 1."""
+    offsets = ((part - point) / unit).T
+    bound = np.full((len(point), 1), -1.0)
+    solution = linprog(
+        c=np.append(np.zeros(len(part)), 1.0),
+        A_ub=np.block([[offsets, bound], [-offsets, bound]]),
+        b_ub=np.zeros(2 * len(point)),
+        A_eq=np.append(np.ones(len(part)), 0.0)[None, :],
+        b_eq=[1.0],
+        options={"primal_feasibility_tolerance": 1e-10},
+    )
+    assert solution.success, solution.message
+    return float(solution.fun)
+
+
+def test_the_hull_check_itself_finds_points_outside() -> None:
+    triangle = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    assert distance_to_hull(triangle, np.array([0.25, 0.25]), 1.0) <= 1e-12
+    assert distance_to_hull(triangle, np.array([0.5, 0.75]), 1.0) == pytest.approx(0.125)
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_radon_point_is_in_both_hulls(dimension: int) -> None:
+    generator = np.random.default_rng(dimension)
+    points = generator.standard_normal((dimension + 2, dimension))
+    few = max(1, dimension // 2)
+    for case in (
+        points,
+        points + 1e6,
+        1.0 + 1e-9 * points,
+        1e-200 * points,
+        points * 10.0 ** generator.integers(-12, 12, dimension),
+        np.vstack([points[:-1], points[0] * (1 + 1e-15)]),
+        generator.standard_normal((dimension + 2, few))
+        @ generator.standard_normal((few, dimension)),
+        np.full_like(points, 0.1),
+    ):
+        assert_in_both_hulls(case)
+
+
+def shaped(dimension: int, elements: st.SearchStrategy[float]) -> st.SearchStrategy[Points]:
+    return arrays(np.float64, (dimension + 2, dimension), elements=elements)
+
+
+few_values = st.integers(-2, 2).map(float)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 6).flatmap(lambda d: shaped(d, few_values)), st.sampled_from([0.0, 1.0, 1e6]))
+def test_points_on_a_small_grid_with_duplicates_are_handled(grid: Points, offset: float) -> None:
+    assert_in_both_hulls(grid + offset)
+    assert_in_both_hulls(1e-7 * grid + offset)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 6).flatmap(lambda d: shaped(d, st.floats(-1e3, 1e3, width=32))), st.data())
+def test_collinear_points_are_handled(points: Points, data: st.DataObject) -> None:
+    places = data.draw(arrays(np.float64, len(points), elements=st.floats(-10, 10, width=16)))
+    assert_in_both_hulls(points[0] + places[:, None] * points[1])
+
+
+def exact_radon_point(points: Points) -> list[Fraction]:
+    """The Radon point by Gaussian elimination in rational numbers; points in general position."""
+    size, dimension = points.shape
+    rows = [[Fraction(float(value)) for value in column] for column in points.T]
+    rows.append([Fraction(1)] * size)
+    for step in range(dimension + 1):
+        pivot = next(row for row in range(step, dimension + 1) if rows[row][step] != 0)
+        rows[step], rows[pivot] = rows[pivot], rows[step]
+        rows[step] = [value / rows[step][step] for value in rows[step]]
+        for row in range(dimension + 1):
+            if row != step:
+                factor = rows[row][step]
+                rows[row] = [a - factor * b for a, b in zip(rows[row], rows[step], strict=True)]
+    lam = [-row[-1] for row in rows] + [Fraction(1)]
+    total = sum(value for value in lam if value > 0)
+    return [
+        sum(
+            (value * Fraction(float(s)) for value, s in zip(lam, column, strict=True) if value > 0),
+            start=Fraction(0),
+        )
+        / total
+        for column in points.T
+    ]
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_radon_point_agrees_with_exact_arithmetic(dimension: int, offset: float) -> None:
+    generator = np.random.default_rng(100 + dimension)
+    # A million times coarser than float64, so that adding the offset is exact.
+    points = np.round(generator.standard_normal((dimension + 2, dimension)) * 2**12) / 2**12
+    points += offset
+    error = max(
+        abs(Fraction(float(got)) - exact)
+        for got, exact in zip(radon_point(points), exact_radon_point(points), strict=True)
+    )
+    assert error <= 1e-12 + np.spacing(offset)
+
+
+def test_radon_point_in_one_dimension_is_exactly_the_median() -> None:
+    generator = np.random.default_rng(0)
+    triples = generator.standard_normal((200, 3, 1))
+    assert np.array_equal(radon_point(triples), np.median(triples, axis=1))
+
+
+def test_radon_point_of_a_square_is_where_its_diagonals_cross() -> None:
+    square = [[0.0, 0.0], [4.0, 0.0], [4.0, 2.0], [0.0, 2.0]]
+    assert radon_point(square) == pytest.approx([2.0, 1.0], abs=1e-15)
+
+
+def test_radon_point_of_a_triangle_around_a_point_is_that_point() -> None:
+    inner = [0.1, 0.3]
+    assert radon_point([[0.0, 0.0], [1.0, 0.0], inner, [0.0, 1.0]]).tolist() == inner
+
+
+def test_radon_point_of_duplicates_is_exactly_the_commonest_point() -> None:
+    a, b, c = [0.1, 0.7, -0.2], [3.0, 1 / 3, 2.0], [5.0, 5.0, 5.0]
+    assert radon_point([c, a, b, a, [1.0, 2.0, 3.0]]).tolist() == a
+    assert radon_point([b, a, b, a, a]).tolist() == a
+    assert radon_point([a, b, b, a, c]).tolist() == a
+    assert radon_point([[0.0, 0.3], [-0.0, 0.3], [2.0, 5.0], [2.0, 5.0]]).tolist() == [0.0, 0.3]
+
+
+def test_radon_point_moves_with_an_affine_map_and_ignores_the_order() -> None:
+    generator = np.random.default_rng(4)
+    points = generator.standard_normal((8, 6))
+    matrix, shift = generator.standard_normal((6, 6)), generator.standard_normal(6)
+    mapped = generator.permutation(points @ matrix + shift)
+    assert radon_point(mapped) == pytest.approx(radon_point(points) @ matrix + shift, abs=1e-12)
+
+
+def test_groups_in_one_call_give_what_each_gives_alone() -> None:
+    groups = np.random.default_rng(5).standard_normal((2, 3, 6, 4))
+    groups[1, 2, 3] = groups[1, 2, 0]
+    together = radon_point(groups)
+    assert together.shape == (2, 3, 4)
+    for place in np.ndindex(2, 3):
+        assert together[place] == pytest.approx(radon_point(groups[place]), abs=1e-14)
+
+
+def test_a_wrong_number_of_points_is_refused_with_the_right_one() -> None:
+    with pytest.raises(ValueError, match=r"exactly 4 of them, got 5: for more .* iterated_radon"):
+        radon_point(np.zeros((5, 2)))
+    with pytest.raises(ValueError, match=r"2 coordinates needs exactly 4 of them, got 3$"):
+        radon_point(np.zeros((3, 2)))
+
+
+# The iterated Radon point -------------------------------------------------------------------------
+
+
+def test_nine_numbers_in_two_iterations_give_the_median_of_medians() -> None:
+    nine = [[1.0], [9.0], [5.0], [2.0], [3.0], [40.0], [8.0], [7.0], [-6.0]]
+    # The medians of neighbouring triples are 5, 3, 7; with 5 and −6 swapped they are 1, 3, 7.
+    assert iterated_radon_point(nine, 2).tolist() == [5.0]
+    nine[2], nine[8] = nine[8], nine[2]
+    assert iterated_radon_point(nine, 2).tolist() == [3.0]
+
+
+def test_iterating_is_taking_radon_points_of_radon_points() -> None:
+    points = np.random.default_rng(6).standard_normal((64, 2))
+    first = [radon_point(points[start : start + 4]) for start in range(0, 64, 4)]
+    second = [radon_point(first[start : start + 4]) for start in range(0, 16, 4)]
+    assert iterated_radon_point(points, 3) == pytest.approx(radon_point(second), abs=1e-12)
+
+
+@pytest.mark.parametrize("count", [8, 10, 27])
+def test_other_than_a_power_of_the_radon_number_is_refused(count: int) -> None:
+    with pytest.raises(ValueError, match=rf"exactly 3\*\*2 points .* shape \({count}, 1\)"):
+        iterated_radon_point(np.zeros((count, 1)), 2)
+
+
+# Which models are grouped -------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(3, 7), st.integers(1, 3), st.integers(0, 500), st.integers(0, 9))
+def test_groups_use_models_fairly(number: int, wanted: int, extra: int, round_: int) -> None:
+    present = number + extra % (number**wanted + 5)
+    groups = group_models(present, number, wanted, radon_generator(b"seed", round_))
+
+    assert len(groups.members) == number**groups.iterations
+    used, times = np.unique(groups.members, return_counts=True)
+    assert groups.left_out == present - len(used)
+    assert groups.filled == np.sum(times - 1)
+    assert times.max() <= 2
+    assert groups.filled == 0 or groups.left_out == 0
+    for group in groups.members.reshape(-1, number):
+        assert len(set(group)) == number
+    if groups.iterations < wanted:
+        assert 2 * present < number ** (groups.iterations + 1)
+    assert groups.iterations == 1 or 2 * present >= number**groups.iterations
+
+
+def test_nobody_is_left_out_or_doubled_systematically() -> None:
+    left_out, doubled = np.zeros(10), np.zeros(8)
+    for server_round in range(400):
+        generator = radon_generator(b"seed", server_round)
+        left_out[np.setdiff1d(np.arange(10), group_models(10, 3, 2, generator).members)] += 1
+        doubled += np.bincount(group_models(8, 3, 2, generator).members, minlength=8) - 1
+    # 400 draws: 40 and 50 expected, standard deviations 6 and 6.6.
+    assert 15 < left_out.min() <= left_out.max() < 65
+    assert 24 < doubled.min() <= doubled.max() < 76
+
+
+# The strategy -------------------------------------------------------------------------------------
+
+
+def reply(node: int, model: Model, examples: int = 1) -> Message:
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord({key: Array(value) for key, value in model.items()}),
+            "metrics": MetricRecord({"num-examples": examples, "loss": float(node)}),
+        }
+    )
+    return Message(content, reply_to=request(node))
+
+
+def request(node: int) -> Message:
+    metadata = Metadata(
+        run_id=1,
+        message_id="",
+        src_node_id=1,
+        dst_node_id=node,
+        reply_to_message_id="",
+        group_id="",
+        created_at=time.time(),
+        ttl=60.0,
+        message_type="train",
+    )
+    # Message(..., dst_node_id=...) would ask for the run this process belongs to; there is none.
+    return make_message(metadata, RecordDict())
+
+
+def numbers(*values: float) -> list[Message]:
+    """Replies with one-parameter models, whose Radon number is 3."""
+    return [reply(node, {"w": np.array([value])}) for node, value in enumerate(values, start=1)]
+
+
+def aggregate(
+    strategy: RadonPoint, replies: list[Message], server_round: int = 1
+) -> tuple[ArrayRecord, MetricRecord]:
+    model, metrics = strategy.aggregate_train(server_round, replies)
+    assert model is not None
+    assert metrics is not None
+    return model, metrics
+
+
+def test_strategy_aggregates_to_the_iterated_radon_point(caplog: pytest.LogCaptureFixture) -> None:
+    replies = numbers(1, 9, 5, 2, 3, 40, 8, 7, -6)
+    model, metrics = aggregate(RadonPoint(iterations=2), replies)
+    assert model["w"].numpy().tolist() == [5.0]
+    assert metrics == {
+        "loss": 5.0,
+        "radon-iterations": 2,
+        "radon-filled": 0,
+        "radon-left-out": 0,
+    }
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_metrics_are_weighted_by_examples_but_models_are_not() -> None:
+    replies = [reply(n, {"w": np.array([float(n)])}, examples=10**n) for n in (1, 2, 3)]
+    model, metrics = aggregate(RadonPoint(), replies)
+    assert model["w"].numpy().tolist() == [2.0]
+    assert metrics["loss"] == pytest.approx((10 * 1 + 100 * 2 + 1000 * 3) / 1110)
+
+
+def test_keys_shapes_and_types_are_kept_and_replies_left_alone() -> None:
+    generator = np.random.default_rng(7)
+    models: list[Model] = [
+        {
+            "z.weight": generator.standard_normal((2, 1)).astype(np.float32),
+            "a.bias": generator.standard_normal(1),
+            "scale": np.array(generator.standard_normal(), dtype=np.float16),
+        }
+        for _ in range(6)
+    ]
+    replies = [reply(node, model) for node, model in enumerate(models)]
+    replies[3] = reply(3, dict(reversed(models[3].items())))
+    model, _ = aggregate(RadonPoint(), replies)
+
+    assert {key: (array.dtype, array.shape) for key, array in model.items()} == {
+        "z.weight": ("float32", (2, 1)),
+        "a.bias": ("float64", (1,)),
+        "scale": ("float16", ()),
+    }
+    assert list(model) == list(models[0])
+    flat = [np.concatenate([part.ravel() for part in each.values()]) for each in models]
+    got = np.concatenate([array.numpy().ravel() for array in model.values()])
+    assert got == pytest.approx(radon_point(np.array(flat)), abs=1e-3)  # float16
+    assert got[2] == pytest.approx(radon_point(np.array(flat))[2], abs=1e-15)  # float64
+    for message, sent in zip(replies, models, strict=True):
+        kept = message.content.array_records["arrays"]
+        assert all(np.array_equal(kept[key].numpy(), sent[key]) for key in sent)
+
+
+def test_one_wild_hospital_cannot_move_the_aggregate_out_of_the_others_hull() -> None:
+    honest = np.random.default_rng(8).standard_normal((5, 4))
+    models = [*honest, np.full(4, 1e9)]
+    model, _ = aggregate(RadonPoint(), [reply(n, {"w": m}) for n, m in enumerate(models)])
+    assert distance_to_hull(honest, model["w"].numpy(), 1.0) <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("present", "iterations", "filled", "left_out"),
+    [(10, 2, 0, 1), (8, 2, 1, 0), (5, 2, 4, 0), (4, 1, 0, 1), (3, 1, 0, 0)],
+)
+def test_missing_hospitals_fill_groups_then_lower_the_iterations_and_are_reported(
+    present: int,
+    iterations: int,
+    filled: int,
+    left_out: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    values = [float(value) for value in range(present)]
+    with caplog.at_level(logging.WARNING):
+        model, metrics = aggregate(RadonPoint(iterations=2, seed=b"s"), numbers(*values))
+    assert metrics["radon-iterations"] == iterations
+    assert metrics["radon-filled"] == filled
+    assert metrics["radon-left-out"] == left_out
+    assert (
+        f"{present} models for radon instead of 9: {iterations} of 2 iterations, "
+        f"{filled} models counted twice, {left_out} left out"
+    ) in caplog.text
+    # With one extreme model in each triple, a median of triples is never the smallest or largest.
+    assert 0 < model["w"].numpy()[0] < present - 1
+
+
+def test_the_choice_follows_seed_and_round_and_repeats() -> None:
+    def chosen(seed: bytes, server_round: int) -> float:
+        replies = numbers(*(float(value) for value in range(100)))
+        model, _ = aggregate(RadonPoint(seed=seed), replies, server_round)
+        return float(model["w"].numpy()[0])
+
+    first = [chosen(b"one", server_round) for server_round in range(20)]
+    assert first == [chosen(b"one", server_round) for server_round in range(20)]
+    assert len(set(first)) > 10
+    assert first != [chosen(b"two", server_round) for server_round in range(20)]
+
+
+def test_fewer_models_than_the_radon_number_are_an_error_not_a_model() -> None:
+    with pytest.raises(
+        AggregationError, match=r"2 usable models .* round 7, at least 3 are needed"
+    ):
+        RadonPoint(iterations=2).aggregate_train(7, numbers(1, 2))
+    with pytest.raises(AggregationError, match="no usable model arrived in server round 7"):
+        RadonPoint().aggregate_train(7, [])
+
+
+def test_fewer_models_than_the_operators_minimum_are_an_error() -> None:
+    strategy = RadonPoint(iterations=2, minimum=6)
+    aggregate(strategy, numbers(1, 2, 3, 4, 5, 6))
+    with pytest.raises(AggregationError, match=r"5 usable models .* at least 6 are needed"):
+        strategy.aggregate_train(1, numbers(1, 2, 3, 4, 5))
+
+
+def test_failed_hospitals_count_as_missing() -> None:
+    failure = Message(Error(code=2, reason="out of memory"), reply_to=request(9))
+    model, _ = aggregate(RadonPoint(), [failure, *numbers(3, 1, 2)])
+    assert model["w"].numpy().tolist() == [2.0]
+    with pytest.raises(AggregationError, match="2 usable models"):
+        RadonPoint().aggregate_train(1, [failure, *numbers(3, 1)])
+
+
+def test_a_model_that_is_not_finite_is_left_out_and_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        model, metrics = aggregate(RadonPoint(), numbers(3, float("nan"), 1, 2))
+    assert model["w"].numpy().tolist() == [2.0]
+    assert metrics["loss"] == pytest.approx((1 + 3 + 4) / 3)
+    assert "model of node 2 holds values that are not finite" in caplog.text
+
+
+def test_models_of_different_shapes_are_refused() -> None:
+    replies = [reply(n, {"w": np.zeros((2, 3))}) for n in range(8)]
+    replies[5] = reply(5, {"w": np.zeros((3, 2))})
+    with pytest.raises(InconsistentMessageReplies, match=r"'w' of node 5 has shape \(3, 2\)"):
+        RadonPoint().aggregate_train(1, replies)
+
+
+def test_too_large_a_model_is_refused_before_training() -> None:
+    with pytest.raises(ValueError, match="radon") as refusal:
+        RadonPoint(iterations=1).check(parameters=4819, hospitals=10)
+    assert str(refusal.value) == (
+        "radon with 1 iteration needs at least 4821 hospitals for a model of 4819 trainable "
+        "parameters (its Radon number is parameters + 2); there are 10: choose a smaller model "
+        "or another aggregator"
+    )
+    with pytest.raises(ValueError, match=r"2 iterations needs at least 441 .* fewer iterations"):
+        RadonPoint(iterations=2).check(parameters=19, hospitals=440)
+    RadonPoint(iterations=2).check(parameters=19, hospitals=441)
+
+
+def test_a_minimum_that_can_never_be_met_is_refused_before_training() -> None:
+    with pytest.raises(ValueError, match="minimum is 12 hospitals, there are 9"):
+        RadonPoint(iterations=2, minimum=12).check(parameters=1, hospitals=9)
+
+
+def test_less_than_one_iteration_is_refused() -> None:
+    with pytest.raises(ValueError, match="iterations must be at least 1, got 0"):
+        RadonPoint(iterations=0)
+
+
+def test_radon_number_of_the_papers_susy_model_is_21() -> None:
+    assert radon_number(19) == 21
