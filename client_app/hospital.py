@@ -56,9 +56,7 @@ class Refused(Exception):
 class Hospital:
     """One member of the study: its name, its share of examples, and what it remembers."""
 
-    def __init__(
-        self, name: str, share: Share, state: State, *, device: str = "cpu"
-    ) -> None:
+    def __init__(self, name: str, share: Share, state: State, *, device: str = "cpu") -> None:
         self.name = name
         self._share = share
         self._state = state

@@ -16,7 +16,7 @@ _RECORD = "feddc-hospital"
 
 def answer(data: bytes, context: Context) -> bytes:
     """Answer a request as the hospital that this virtual node simulates."""
-    config = {key: context.run_config[key] for key in LocalSettings.keys()}
+    config = {key: context.run_config[key] for key in LocalSettings.key_names()}
     local = LocalSettings.parse(config, source="run config")
     if torch.get_num_threads() != local.threads:
         torch.set_num_threads(local.threads)

@@ -90,7 +90,7 @@ class _SuperLink:
         self._log = home / "superlink.log"
         self._reservation, port = _reserved_port()
         self.address = f"127.0.0.1:{port}"
-        options = "--insecure --simulation --isolation subprocess --host 127.0.0.1".split()
+        options = ["--insecure", "--simulation", "--isolation", "subprocess", "--host", "127.0.0.1"]
         command = [sys.executable, "-P", "-m", "lab.superlink", str(os.getpid()), *options]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)

@@ -39,7 +39,9 @@ def new_home() -> Iterator[Path]:
 
 def command_lines(home: Path) -> list[str]:
     """Return what the living processes of a simulation were started as."""
-    return [_read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in _of(home)]
+    return [
+        _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in _of(home)
+    ]
 
 
 def end_all(home: Path) -> None:

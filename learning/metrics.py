@@ -26,7 +26,7 @@ def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) ->
     training = module.training
     module.eval()
     try:
-        batches = features.split(_BATCH)
+        batches = torch.split(features, _BATCH)
         outputs = torch.cat([module(batch) for batch in batches]).to(torch.float64)
     finally:
         module.train(training)

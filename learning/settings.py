@@ -29,16 +29,14 @@ class SettingsGroup(BaseModel):
     )
 
     @classmethod
-    def keys(cls) -> tuple[str, ...]:
+    def key_names(cls) -> tuple[str, ...]:
         return tuple(str(field.alias) for field in cls.model_fields.values())
 
     @classmethod
     def parse(cls: type[_S], values: Mapping[str, Any], *, source: str) -> _S:
         """Check `values`; `source` is named in the message so that the user finds the place."""
         floats = {
-            str(field.alias)
-            for field in cls.model_fields.values()
-            if field.annotation is float
+            str(field.alias) for field in cls.model_fields.values() if field.annotation is float
         }
         widened = {
             # TOML and command lines write 1 where 1.0 is meant.

@@ -155,7 +155,9 @@ class Trainer:
         """
         network = self.network
         state = self._tensors(optimizer)
-        pull = self._tensors(anchor) if anchor is not None and network.settings.proximal_mu else None
+        pull = (
+            self._tensors(anchor) if anchor is not None and network.settings.proximal_mu else None
+        )
         losses, accuracies = [], []
         with torch.random.fork_rng(devices=[]):
             for round_ in range(first_round, first_round + local_rounds):

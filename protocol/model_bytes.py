@@ -32,7 +32,8 @@ class ModelState:
         tensors: Arrays = {}
         for section, arrays in self._sections():
             for name, array in arrays.items():
-                tensors[f"{section}/{name}"] = np.ascontiguousarray(array)
+                # Not ascontiguousarray, which turns a counter into a vector of one.
+                tensors[f"{section}/{name}"] = np.asarray(array, order="C")
         return bytes(save(tensors))
 
     @staticmethod

@@ -54,17 +54,16 @@ def run(grid: Grid, settings: Settings) -> dict[str, Any]:
             training_seed=training_seed,
             observer=recorder,
         )
-        task: dict[str, int | list[int]] = {
-            "shape": list(dataset.shape),
-            "classes": len(dataset.classes),
-        }
+        config = ConfigRecord(dict(settings.training.as_config()))
+        config["shape"] = list(dataset.shape)
+        config["classes"] = len(dataset.classes)
         arrays = first.parameters | first.buffers
         strategy.start(
             grid,
             ArrayRecord({name: Array(array) for name, array in arrays.items()}),
             num_rounds=algorithm.rounds,
             timeout=algorithm.leg_timeout,
-            train_config=ConfigRecord(settings.training.as_config() | task),
+            train_config=config,
         )
         return recorder.completed()
     except BaseException as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib.figure import Figure  # noqa: E402 - after the backend is chosen
+from matplotlib.figure import Figure
 
 
 def plot_accuracy(run_dir: Path) -> Path:

@@ -67,7 +67,9 @@ class AlgorithmSettings(SettingsGroup):
                 f"1 ≤ daisy-period ≤ aggregation-period, got {d} and {b}"
             )
         if self.schedule == "random" and (self.ramp or self.tail > 0):
-            raise ValueError("schedule = random can't be combined with ramp or tail: leave them off")
+            raise ValueError(
+                "schedule = random can't be combined with ramp or tail: leave them off"
+            )
         if self.ramp and not b:
             raise ValueError("ramp needs an aggregation-period of at least 1, got 0")
         if self.weighting != "equal" and self.aggregator in _IGNORE_WEIGHTS:
@@ -103,9 +105,9 @@ class Settings:
             return {key: values[key] for key in keys if key in values}
 
         settings = Settings(
-            AlgorithmSettings.parse(of(AlgorithmSettings.keys()), source=source),
+            AlgorithmSettings.parse(of(AlgorithmSettings.key_names()), source=source),
             TrainingSettings.parse(of(_TRAINING_KEYS), source=source),
-            LocalSettings.parse(of(LocalSettings.keys()), source=source),
+            LocalSettings.parse(of(LocalSettings.key_names()), source=source),
         )
         if settings.training.optimizer == "adam" and settings.training.momentum:
             raise SettingsError(
@@ -117,14 +119,14 @@ class Settings:
     def defaults() -> dict[str, Scalar]:
         """Return every key of the run configuration with its default."""
         training = TrainingSettings().as_config()
-        del training["proximal-mu"]  # a hospital learns μ from the aggregator, through the descriptor
+        del training[
+            "proximal-mu"
+        ]  # a hospital learns μ from the aggregator, through the descriptor
         return AlgorithmSettings().as_config() | training | LocalSettings().as_config()
 
     def as_config(self) -> dict[str, Scalar]:
         """Return the settings as the flat run configuration they came from."""
-        everything = (
-            self.training.as_config() | self.algorithm.as_config() | self.local.as_config()
-        )
+        everything = self.training.as_config() | self.algorithm.as_config() | self.local.as_config()
         return {key: everything[key] for key in Settings.defaults()}
 
     def replace(self, **changes: Scalar) -> "Settings":
@@ -133,4 +135,4 @@ class Settings:
         return Settings.from_run_config(self.as_config() | renamed, source="changed settings")
 
 
-_TRAINING_KEYS = tuple(key for key in TrainingSettings.keys() if key != "proximal-mu")
+_TRAINING_KEYS = tuple(key for key in TrainingSettings.key_names() if key != "proximal-mu")

@@ -200,9 +200,7 @@ class FedDC(Strategy):
                 )
             )
 
-        delivered = deliver(
-            grid, members, descriptor.experiment, wrapped.model, timeout=timeout
-        )
+        delivered = deliver(grid, members, descriptor.experiment, wrapped.model, timeout=timeout)
         self.observer.closed(delivered)
         return result
 

@@ -26,10 +26,10 @@ def geometric_median(
 
     Weiszfeld's iteration with the correction of Vardi and Zhang (PNAS 2000). `tolerance` bounds the
     gradient at the result relative to the largest possible one, Σ wᵢ, so it means the same for
-    points of any scale and is not loosened by outliers. If `max_iterations` come first, as they may
-    where a point is almost the median, the sum is within some 1e-6 of the smallest. Where the
-    minimiser is not unique (an even number of points on a line) the result is not one of the
-    points but between them.
+    points of any scale and is not loosened by outliers. `max_iterations` may come first where a
+    point is almost the median; the sum was then within 1e-6 of the smallest in all cases measured.
+    Where the minimiser is not unique (an even number of points on a line, of equal weight) the
+    result is not one of the points but between them.
     """
     points, weights = _checked(points, weights)
     # The coordinate-wise median starts near the bulk of the points, whatever the outliers do. As
@@ -38,7 +38,7 @@ def geometric_median(
     places = points - centre
     scale = np.abs(places).max(initial=0.0)
     if scale == 0.0:
-        return cast(FloatArray, centre)
+        return centre
     places /= scale  # so that no squared distance overflows or vanishes
     enough = tolerance * weights.sum()
 
@@ -55,7 +55,7 @@ def geometric_median(
             ruled_out.add(nearest)
             pull_there, _, held_there = _forces(places, weights, places[nearest])
             if np.linalg.norm(pull_there) <= held_there + enough:
-                return points[nearest].copy()
+                return cast(FloatArray, points[nearest].copy())
         # The points at the estimate hold it back: only the rest of the pull shortens the sum.
         estimate = estimate + (1.0 - held / strength) * pull / stiffness
     return cast(FloatArray, centre + scale * estimate)

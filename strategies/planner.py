@@ -167,7 +167,7 @@ class Planner(Generic[T]):
         for hospital in cohort:
             provided[hospital] += max(0, len(self._waiting[hospital]) - (hospital in senders))
         rng = stream(self._route_seed, "recipients", leg.number)
-        order = {h: tie for h, tie in zip(cohort, rng.permutation(len(cohort)), strict=True)}
+        order = dict(zip(cohort, rng.permutation(len(cohort)), strict=True))
         chosen = sorted(cohort, key=lambda h: (provided[h] > 0, order[h]))[: len(senders)]
         return sorted(chosen)
 

@@ -61,9 +61,7 @@ class Wrapped:
         strategy = self._probe or self.strategy
         # Flower's strategies write into the config they are given.
         own = ConfigRecord(dict(config))
-        messages = list(
-            strategy.configure_train(self._round, arrays, own, CohortView(grid, nodes))
-        )
+        messages = list(strategy.configure_train(self._round, arrays, own, CohortView(grid, nodes)))
         self._asked = {message.metadata.dst_node_id: message for message in messages}
         if set(self._asked) != set(nodes):
             raise AggregationError(
@@ -249,4 +247,5 @@ def _check_like(expected: Arrays, result: Mapping[str, NDArray[np.generic]], who
 
 
 def _norm(arrays: Arrays) -> float:
-    return float(np.sqrt(sum(float(np.square(a.astype(np.float64)).sum()) for a in arrays.values())))
+    squares = (float(np.square(array.astype(np.float64)).sum()) for array in arrays.values())
+    return float(np.sqrt(sum(squares)))

@@ -1,0 +1,156 @@
+"""How a run is shown: a bar in a terminal, plain lines in a log, and a closing table."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+Event = dict[str, Any]
+
+_LINE_SECONDS = 5.0
+
+
+@contextmanager
+def shown(console: Console, *, bar: bool) -> Iterator[Callable[[Event], None]]:
+    """Give a function that shows the events of a run, as a bar or as lines."""
+    if not bar:
+        yield _Lines(console)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} legs"),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield _Bar(progress, progress.add_task("starting Flower", total=0, state=""))
+
+
+@dataclass
+class _State:
+    """What is known of the run so far."""
+
+    legs: int = 0
+    done: int = 0
+    ending: str = ""
+    loss: float | None = None
+    test_accuracy: float | None = None
+    missing: int = 0
+
+    def add(self, event: Event) -> None:
+        match event.get("event"):
+            case "start":
+                self.legs = event["legs"]
+            case "leg":
+                self.done = event["leg"]
+                self.ending = event["ending"]
+                self.missing = len(event.get("missing", ()))
+                if event.get("loss") is not None:
+                    self.loss = event["loss"]
+            case "evaluation":
+                self.test_accuracy = event["test_accuracy"]
+
+    def __str__(self) -> str:
+        parts = [self.ending]
+        if self.loss is not None:
+            parts.append(f"loss {self.loss:.4f}")
+        if self.test_accuracy is not None:
+            parts.append(f"test accuracy {self.test_accuracy:.1%}")
+        if self.missing:
+            parts.append(f"{self.missing} missing")
+        return ", ".join(part for part in parts if part)
+
+
+class _Bar:
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress, self._task, self._state = progress, task, _State()
+
+    def __call__(self, event: Event) -> None:
+        self._state.add(event)
+        if event.get("event") == "start":
+            hospitals = len(event["hospitals"])
+            # The wait for Ray is over by now only in part; the estimate counts from the first leg.
+            self._progress.update(
+                self._task, description=f"{hospitals} hospitals", total=self._state.legs
+            )
+        self._progress.update(self._task, completed=self._state.done, state=str(self._state))
+
+
+@dataclass
+class _Lines:
+    """One line at the start, then at most one every few seconds, at an aggregation."""
+
+    console: Console
+    state: _State = field(default_factory=_State)
+    began: float = field(default_factory=time.monotonic)
+    last: float = 0.0
+
+    def __call__(self, event: Event) -> None:
+        self.state.add(event)
+        match event.get("event"):
+            case "start":
+                self._write(
+                    f"{len(event['hospitals'])} hospitals, {event['legs']} legs "
+                    f"({event['rounds']} rounds)"
+                )
+            case "leg" if event["ending"] == "aggregation" or self._is_last:
+                if self._is_last or time.monotonic() - self.last >= _LINE_SECONDS:
+                    self._write(f"leg {self.state.done}/{self.state.legs}: {self.state}")
+
+    @property
+    def _is_last(self) -> bool:
+        return self.state.done == self.state.legs
+
+    def _write(self, text: str) -> None:
+        self.last = time.monotonic()
+        self.console.print(
+            f"{self.last - self.began:6.1f} s  {text}", highlight=False, markup=False
+        )
+
+
+def closing_table(summary: dict[str, Any], run_dir: Path) -> Table:
+    """Return what came of the run and where everything is."""
+    table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    rows = {
+        "test accuracy": f"{_share(summary['test_accuracy'])} (the final aggregate)",
+        "mean over clients": f"{_share(summary['mean_client_accuracy'])} (each client's own model)",
+        "legs": f"{summary['legs']} = {summary['hand_overs']} hand-overs "
+        f"+ {summary['aggregations']} aggregations",
+        "sent": f"{_size(summary['bytes_up'])} up, {_size(summary['bytes_down'])} down",
+        "hand-overs": {True: "sealed", False: "not sealed", None: "none"}[summary["sealed"]],
+        "time": f"{summary['seconds']:.1f} s",
+        "run folder": str(run_dir),
+        "files": ", ".join(sorted(path.name for path in run_dir.iterdir())),
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    table.columns[1].overflow = "fold"  # a path is no use cut off
+    return table
+
+
+def _share(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

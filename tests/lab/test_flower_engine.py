@@ -1,0 +1,181 @@
+"""Flower's engine as our own children: what is packed, what ends a run, and what is left of it."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lab import own_processes
+from lab.control_api import pack
+from lab.flower_engine import EngineError, run_app
+
+STUB_APP = Path(__file__).parent / "stub_app"
+# Deaf to everything but SIGKILL, and with a child in a session of its own, as Ray's daemons are.
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if len(sys.argv) > 1:
+    subprocess.Popen([sys.executable, "-c", sys.argv[1]], start_new_session=True)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
+    monkeypatch.setenv("PYTHONPATH", str(STUB_APP), prepend=os.pathsep)
+    monkeypatch.setenv("STUB", "waits")
+
+    def run(folder: Path, watch: Callable[[], None]) -> object:
+        return run_app(
+            server_app="stub_server:app",
+            client_app="stub_client:app",
+            config={"run-dir": str(folder), "hospitals": 2},
+            nodes=2,
+            cpus=1,
+            log_path=folder / "flower.log",
+            watch=watch,
+            verbose=False,
+        )
+
+    return run
+
+
+@pytest.fixture
+def stubborn() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    started: dict[str, subprocess.Popen[str]] = {}
+
+    def start(home: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", STUBBORN, STUBBORN],
+            env=os.environ | {"FLWR_HOME": home},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started[home] = process
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+        return process
+
+    yield start
+    for home, process in started.items():
+        own_processes.end_all(Path(home))
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def test_the_bundle_holds_the_settings_and_no_code() -> None:
+    config = {
+        "run-dir": 'a "b"\n\\ß\x7f',
+        "rounds": 3,
+        "tail": 1.0,
+        "seed": 2**63 - 1,
+        "ramp": True,
+    }
+
+    bundle = pack(server_app="a.b:app", client_app="c.d:app", config=config)
+
+    with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+        assert sorted(archive.namelist()) == [".info/CONTENT", "pyproject.toml"]
+        app = tomllib.loads(archive.read("pyproject.toml").decode())["tool"]["flwr"]["app"]
+    assert app["config"] == config
+    assert app["components"] == {"serverapp": "a.b:app", "clientapp": "c.d:app"}
+
+
+def test_ending_a_simulation_kills_its_daemons_and_nobody_elses(
+    stubborn: Callable[[str], subprocess.Popen[str]],
+) -> None:
+    with own_processes.new_home() as home:
+        ours, longer_name, other = stubborn(str(home)), stubborn(f"{home}-2"), stubborn("/other")
+        assert len(own_processes.command_lines(home)) == 2
+        (home / "file").write_text("x")
+
+    assert ours.wait(timeout=10) == -signal.SIGKILL
+    assert own_processes.command_lines(home) == []
+    assert not home.exists()
+    assert longer_name.poll() is None
+    assert other.poll() is None
+    assert len(own_processes.command_lines(Path("/other"))) == 2
+
+
+def test_the_folder_leaves_room_for_rays_sockets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 60)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+
+    with own_processes.new_home() as home:
+        session = "ray/session_2000-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+        assert len(os.fsencode(home / session)) <= 107
+        assert home.stat().st_mode & 0o077 == 0  # other users can't read what is in it
+
+
+def test_a_superlink_that_dies_ends_the_run_with_an_error(
+    tmp_path: Path, stub: Callable[..., object]
+) -> None:
+    with pytest.raises(EngineError, match=r"SuperLink ended with exit code -9"):
+        stub(tmp_path, lambda: _kill_child("lab.superlink"))
+
+    assert "Created run" in (tmp_path / "flower.log").read_text()
+
+
+def test_a_simulation_process_that_dies_ends_the_run_with_an_error(
+    tmp_path: Path, stub: Callable[..., object]
+) -> None:
+    began = []
+
+    def watch() -> None:
+        if (tmp_path / "metrics.jsonl").exists() and not began:
+            began.append(time.monotonic())
+            _kill_child("flwr-simulation")
+
+    with pytest.raises(EngineError, match="process was killed"):
+        stub(tmp_path, watch)
+
+
+def test_what_the_watcher_raises_ends_the_run(tmp_path: Path, stub: Callable[..., object]) -> None:
+    homes: list[str] = []
+
+    def watch() -> None:
+        homes.extend(_home_of(pid) for pid in _descendants("lab.superlink"))
+        if homes:
+            raise KeyError("enough")
+
+    with pytest.raises(KeyError, match="enough"):
+        stub(tmp_path, watch)
+
+    assert not Path(homes[0]).exists()
+    assert own_processes.command_lines(Path(homes[0])) == []
+
+
+def _kill_child(name: str) -> None:
+    for pid in _descendants(name):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _descendants(name: str) -> list[int]:
+    """Return this process's descendants whose command line has the name."""
+    table = subprocess.run(
+        ["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    )
+    rows = [line.split(None, 2) for line in table.stdout.splitlines()]
+    family = {os.getpid()}
+    for _ in rows:
+        family |= {int(pid) for pid, parent, *_ in rows if int(parent) in family}
+    return [int(pid) for pid, _, *args in rows if int(pid) in family and name in " ".join(args)]
+
+
+def _home_of(pid: int) -> str:
+    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next(v for v in variables if v.startswith(b"FLWR_HOME=")).decode().partition("=")[2]
