@@ -208,11 +208,10 @@ class Hospital:
             model = ModelState.from_bytes(payload)
         except ModelBytesError as error:
             raise Refused(RefusalCode.MODEL_MISMATCH, str(error)) from error
-        parameters, buffers = trainer.network.layout()
-        _compare(parameters, model.parameters)
-        _compare(buffers, model.buffers)
+        _compare(trainer.network.parameter_layout, model.parameters)
+        _compare(trainer.network.buffer_layout, model.buffers)
         if model.optimizer:
-            _compare(trainer.optimizer_layout(), model.optimizer)
+            _compare(trainer.optimizer_layout, model.optimizer)
         return model
 
     def _optimizer(self, request: TrainLeg, trainer: Trainer, model: ModelState) -> Arrays:

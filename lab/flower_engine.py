@@ -70,6 +70,7 @@ def run_app(
                 file.write(f"\nSuperLink:\n{superlink.log()}")
             if isinstance(error, EngineError):
                 raise
+            superlink.check(seconds=1.0)  # a request can fail a moment before the process is gone
             raise EngineError(f"Flower's SuperLink did not do as asked: {error}") from error
 
 
@@ -111,9 +112,12 @@ class _SuperLink:
                     raise EngineError(f"Flower's SuperLink did not start in {_START_SECONDS:.0f} s")
                 time.sleep(0.05)
 
-    def check(self) -> None:
-        if (code := self.process.poll()) is not None:
-            raise EngineError(f"Flower's SuperLink ended with exit code {code}")
+    def check(self, *, seconds: float = 0.0) -> None:
+        try:
+            code = self.process.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return
+        raise EngineError(f"Flower's SuperLink ended with exit code {code}")
 
     def log(self) -> str:
         return _COLOUR.sub("", self._log.read_text(encoding="utf-8", errors="replace"))

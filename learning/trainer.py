@@ -66,6 +66,8 @@ class Network:
             for name, tensor in self.module.state_dict(keep_vars=True).items()
             if name not in trainable
         }
+        self.parameter_layout = _layout(self.parameters)
+        self.buffer_layout = _layout(self.buffers)
         if not trainable:
             raise ModelError(f"model: {settings.model} has nothing to train")
         self._check_outputs(task)
@@ -76,10 +78,6 @@ class Network:
             for own, given in ((self.parameters, parameters), (self.buffers, buffers)):
                 for name, tensor in own.items():
                     tensor.copy_(torch.from_numpy(given[name]))
-
-    def layout(self) -> tuple[Layout, Layout]:
-        """Return the names, shapes and types of parameters and buffers."""
-        return _layout(self.parameters), _layout(self.buffers)
 
     def arrays(self) -> tuple[Arrays, Arrays]:
         """Return copies of parameters and buffers."""
@@ -133,10 +131,7 @@ class Trainer:
             momentum=settings.momentum,
             weight_decay=settings.weight_decay,
         )
-
-    def optimizer_layout(self) -> Layout:
-        """Return the names, shapes and types of the optimiser's state."""
-        return _layout(optimizers.initial_state(self._spec, self.network.parameters))
+        self.optimizer_layout = _layout(optimizers.initial_state(self._spec, network.parameters))
 
     def fresh_optimizer(self) -> Arrays:
         """Return the optimiser's state before its first step; empty for plain SGD."""

@@ -1,21 +1,27 @@
 """The descriptor: all settings of an experiment, sent once, before the first leg."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, field_validator
+
+from .canonical import canonical_json, read_canonical
+from .messages import Count, Name
 
 Scalar = bool | int | float | str
 Init = Literal["shared", "own"]
-VERSION = 1
+
+_Positive = Annotated[int, Field(ge=1, lt=2**53)]
+# Above any data set's, below what would fill a hospital's memory with output weights.
+_Classes = Annotated[int, Field(ge=0, le=2**16)]
+_Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class DescriptorError(ValueError):
     """The bytes are not a descriptor in the agreed form."""
 
 
-@dataclass(frozen=True)
-class Descriptor:
+class Descriptor(BaseModel):
     """What a hospital agrees to before it trains.
 
     `training` holds the trainer's settings by name (model, optimiser, batch size, learning rate …);
@@ -23,34 +29,38 @@ class Descriptor:
     position in it names its random streams. Periods of `None` never come.
     """
 
-    experiment: str
-    rounds: int
-    daisy_period: int | None
-    aggregation_period: int | None
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, ser_json_bytes="hex", val_json_bytes="hex"
+    )
+
+    version: Literal[1] = 1
+    experiment: Name
+    rounds: _Positive
+    daisy_period: _Positive | None
+    aggregation_period: _Positive | None
     init: Init
-    shape: tuple[int, ...]
-    classes: int
-    training: Mapping[str, Scalar]
-    training_seed: bytes
-    roster: tuple[str, ...]
+    shape: tuple[_Positive, ...]
+    classes: _Classes
+    training: Mapping[Name, bool | _Whole | FiniteFloat | str]
+    training_seed: Annotated[bytes, Field(min_length=1, max_length=64, repr=False)]
+    roster: tuple[Name, ...]
+
+    @field_validator("roster")
+    @classmethod
+    def _names_each_once(cls, roster: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(roster)) < len(roster):
+            raise ValueError("a member is named twice")
+        return roster
 
     def to_bytes(self) -> bytes:
-        fields = asdict(self) | {"version": VERSION, "training_seed": self.training_seed.hex()}
-        # Sorted keys and no white space: equal descriptors are equal bytes.
-        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+        return canonical_json(self)
 
     @staticmethod
     def from_bytes(data: bytes) -> "Descriptor":
         try:
-            fields: dict[str, Any] = json.loads(data)
-            if fields.pop("version") != VERSION:
-                raise ValueError("another version of the descriptor")
-            fields["shape"] = tuple(int(size) for size in fields["shape"])
-            fields["roster"] = tuple(str(name) for name in fields["roster"])
-            fields["training_seed"] = bytes.fromhex(fields["training_seed"])
-            descriptor = Descriptor(**fields)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            return read_canonical(_DESCRIPTOR, data)
+        except ValueError as error:
             raise DescriptorError(f"not a descriptor: {error}") from error
-        if descriptor.init not in get_args(Init):
-            raise DescriptorError(f"init must be shared or own, got {descriptor.init!r}")
-        return descriptor
+
+
+_DESCRIPTOR = TypeAdapter(Descriptor)

@@ -4,17 +4,19 @@ Every message is `magic · header length · header (canonical JSON) · payload`.
 descriptor, a model or an envelope; neither the courier nor Flower looks into it.
 """
 
-import json
 from enum import StrEnum
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from .canonical import canonical_json, read_canonical
 
 MAGIC = b"FDC1"
 _PREFIX = len(MAGIC) + 4
 MAX_HEADER = 64 * 1024
 
-Name = Annotated[str, Field(min_length=1, max_length=200)]
+# No control characters and no line breaks: names are written to logs.
+Name = Annotated[str, Field(max_length=200, pattern=r"^[^\p{Cc}\p{Zl}\p{Zp}]+$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
@@ -139,7 +141,7 @@ _REPLY: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="k
 
 def encode(message: Request | Reply) -> bytes:
     """Return the message's bytes; equal messages are equal bytes."""
-    header = _header(message)
+    header = canonical_json(message)
     return b"".join((MAGIC, len(header).to_bytes(4, "big"), header, message.payload))
 
 
@@ -153,19 +155,12 @@ def decode_reply(data: bytes) -> Reply:
     return _decode(_REPLY, data)
 
 
-def _header(message: _Message) -> bytes:
-    return json.dumps(message.model_dump(), sort_keys=True, separators=(",", ":")).encode()
-
-
 def _decode(adapter: TypeAdapter[_M], data: bytes) -> _M:
     header, payload = _parts(data)
     try:
-        message = adapter.validate_json(header)
-    except ValidationError as error:
-        raise MessageError(_first(error)) from error
-    # One message has one form: a second spelling of the same request would be a second request.
-    if _header(message) != header:
-        raise MessageError("header is not in canonical form")
+        message = read_canonical(adapter, header)
+    except ValueError as error:
+        raise MessageError(f"header: {error}") from error
     return message.model_copy(update={"payload": payload})
 
 
@@ -176,9 +171,3 @@ def _parts(data: bytes) -> tuple[bytes, bytes]:
     if end > _PREFIX + MAX_HEADER or len(data) < end:
         raise MessageError("header is truncated or too long")
     return data[_PREFIX:end], data[end:]
-
-
-def _first(error: ValidationError) -> str:
-    problem = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in problem["loc"]) or "header"
-    return f"{where}: {problem['msg']}"

@@ -2,17 +2,14 @@
 holding less than half of the weight cannot carry away."""
 
 from collections.abc import Iterable
-from logging import WARNING
 from typing import cast
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
-from flwr.common import log
-from flwr.serverapp.exception import InconsistentMessageReplies
+from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import FedAvg
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-FloatArray = NDArray[np.float64]
+from .points import FloatArray, models_as_points, point_as_model
 
 
 def geometric_median(
@@ -120,53 +117,3 @@ class GeometricMedian(FedAvg):
             point_as_model(median, like=contents[0]),
             self.train_metrics_aggr_fn(contents, self.weighted_by_key),
         )
-
-
-def models_as_points(replies: list[Message]) -> tuple[list[RecordDict], FloatArray]:
-    """Return the contents of the replies with a finite model, and these models as rows.
-
-    The order of the parameters is that of the keys in the first reply. One hospital whose training
-    diverged must not turn a robust aggregate into NaN, so its model counts as missing.
-    """
-    contents: list[RecordDict] = []
-    points: list[FloatArray] = []
-    shapes: dict[str, tuple[int, ...]] = {}
-    for reply in replies:
-        arrays = _only_model(reply.content)
-        shapes = shapes or {key: array.shape for key, array in arrays.items()}
-        for key, shape in shapes.items():
-            if arrays[key].shape != shape:
-                raise InconsistentMessageReplies(
-                    f"the array {key!r} of node {reply.metadata.src_node_id} has shape "
-                    f"{arrays[key].shape}, that of the first reply {shape}: all hospitals must "
-                    "train the same model"
-                )
-        parts = [arrays[key].numpy().astype(np.float64).reshape(-1) for key in shapes]
-        point = np.concatenate(parts) if parts else np.zeros(0)
-        if np.isfinite(point).all():
-            contents.append(reply.content)
-            points.append(point)
-        else:
-            log(
-                WARNING,
-                "aggregate_train: the model of node %d holds values that are not finite "
-                "and is left out",
-                reply.metadata.src_node_id,
-            )
-    return contents, np.stack(points) if points else np.zeros((0, 0))
-
-
-def point_as_model(point: FloatArray, *, like: RecordDict) -> ArrayRecord:
-    """Return `point` with the keys, shapes and types of the model in the reply `like`."""
-    model = ArrayRecord()
-    start = 0
-    for key, array in _only_model(like).items():
-        old = array.numpy()
-        values = point[start : start + old.size]
-        model[key] = Array(values.reshape(old.shape).astype(old.dtype))
-        start += old.size
-    return model
-
-
-def _only_model(content: RecordDict) -> ArrayRecord:
-    return next(iter(content.array_records.values()))  # FedAvg has checked that there is one

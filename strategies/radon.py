@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
-from flwr.common import log
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg
+from flwr.supercore import log
 from numpy.typing import ArrayLike, NDArray
 
-from strategies.geometric_median import FloatArray, models_as_points, point_as_model
+from .points import FloatArray, models_as_points, point_as_model
 
 
 def iterated_radon_point(points: ArrayLike, iterations: int) -> FloatArray:

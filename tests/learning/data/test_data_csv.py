@@ -54,7 +54,7 @@ def test_cells_become_features_labels_groups_and_silos(patients: Path) -> None:
 
 
 def test_features_are_standardised_over_the_training_pool(patients: Path) -> None:
-    options = {"label_column": "diagnosis", "silo_column": "clinic"}
+    options: dict[str, Any] = {"label_column": "diagnosis", "silo_column": "clinic"}
     raw, dataset = read(patients, standardise=False, **options), read(patients, **options)
     mean, deviation = raw.train.features.mean(axis=0), raw.train.features.std(axis=0)
     assert dataset.test.features == pytest.approx((raw.test.features - mean) / deviation, abs=1e-4)
@@ -108,7 +108,7 @@ def test_the_only_csv_in_a_folder_is_found_and_spreadsheets_marks_are_dropped(
 
 
 def test_the_seed_decides_the_test_set(patients: Path) -> None:
-    def test_set(seed: int) -> list[float]:
+    def test_set(seed: int) -> object:
         dataset = read(patients, seed, label_column="diagnosis", silo_column="clinic")
         return dataset.test.features[:, 0].tolist()
 

@@ -81,16 +81,16 @@ def test_resizing_averages_what_it_leaves_out(tmp_path: Path) -> None:
 
 
 def test_a_large_jpeg_is_decoded_as_pil_would_resize_it(tmp_path: Path) -> None:
-    y, x = np.indices((1300, 1800))
-    scene = (127 + 80 * np.sin(x / 150) + 40 * np.cos(y / 90)).astype(np.uint8)
+    y, x = np.indices((512, 640))
+    scene = (127 + 80 * np.sin(x / 5) + 40 * np.cos(y / 4)).astype(np.uint8)
     for name in ("a/1.jpg", "b/1.JPEG"):
         (tmp_path / name).parent.mkdir()
         Image.fromarray(scene).save(tmp_path / name, "JPEG", quality=95)
-    expected = np.asarray(
-        Image.open(tmp_path / "a/1.jpg").resize((64, 64), Image.Resampling.BILINEAR), dtype=float
-    )
-    features = read(tmp_path, image_size=64, test_share=0.0).train.features[0, 0]
-    assert 255 * (features * 0.25 + 0.5) == pytest.approx(expected, abs=4)
+    whole = Image.open(tmp_path / "a/1.jpg")
+    expected = np.asarray(whole.resize((128, 128), Image.Resampling.BILINEAR), dtype=float)
+    features = read(tmp_path, image_size=128, test_share=0.0).train.features[0, 0]
+    difference = 255 * (features * 0.25 + 0.5) - expected
+    assert np.abs(difference).mean() < 3
 
 
 def test_mode_auto_is_rgb_as_soon_as_one_image_has_colour(folder: Path) -> None:
@@ -183,6 +183,7 @@ def test_a_manifests_other_column_can_be_named_and_known_ones_add_up(folder: Pat
 
     def sizes(**options: Any) -> list[int]:
         groups = read(folder, image_size=4, test_share=0.0, **options).train.groups
+        assert groups is not None
         return sorted(np.unique(groups, return_counts=True)[1].tolist())
 
     assert sizes(group_column="ward") == [2] * 10

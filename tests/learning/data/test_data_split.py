@@ -190,8 +190,8 @@ def test_pathological_hospitals_have_a_class_as_often_as_it_is_frequent() -> Non
         pool(labels), kind="pathological", hospitals=100, samples=8, classes_per_hospital=1
     )
     assert sum(share.train.labels[0] for share in shares) == 74
-    in_order = [int(share.train.labels[0]) for share in shares]
-    assert in_order not in (sorted(in_order), sorted(in_order, reverse=True))
+    # Nor does a hospital's number tell its class.
+    assert {int(share.train.labels[0]) for share in shares[:25]} == {0, 1}
 
 
 @given(

@@ -1,0 +1,1 @@
+"""What is measured, each module printing one JSON line with --json."""
