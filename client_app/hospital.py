@@ -42,7 +42,8 @@ logger = logging.getLogger(__name__)
 
 # What a hospital remembers of an experiment, as bytes, so that any store can keep it.
 State = MutableMapping[str, bytes]
-_DESCRIPTOR, _AGGREGATE, _OPTIMIZER = "descriptor", "aggregate", "optimizer"
+_DESCRIPTOR, _AGGREGATE, _KEPT = "descriptor", "aggregate", "optimizer/"
+_LONGEST_DETAIL = 300
 
 
 class Refused(Exception):
@@ -84,7 +85,9 @@ class Hospital:
         return twin
 
     def _refuse(self, code: RefusalCode, detail: str) -> Refusal:
-        logger.warning("%s: refused, %s", self.name, detail)
+        # Part of it was written by the sender: it must not pass for lines of this log.
+        line = "".join(sign if sign.isprintable() else "?" for sign in detail[:_LONGEST_DETAIL])
+        logger.warning("%s: refused, %s", self.name, line)
         return Refusal(code=code)
 
     def _serve(self, request: Request) -> Reply:
@@ -106,8 +109,9 @@ class Hospital:
         if descriptor.experiment != request.experiment:
             _malformed("the descriptor is of another experiment")
         self._trainer(request.payload)
-        self._state.clear()
-        self._state[_DESCRIPTOR] = request.payload
+        if self._state.get(_DESCRIPTOR) != request.payload:  # the same again changes nothing
+            self._state.clear()
+            self._state[_DESCRIPTOR] = request.payload
         return Announcement(examples=len(self._share.train))
 
     def _train(self, request: TrainLeg) -> Trained:
@@ -134,7 +138,7 @@ class Hospital:
         if request.carries is Carries.AGGREGATE and trainer.network.settings.proximal_mu:
             self._state[_AGGREGATE] = request.payload
         if request.recipient is None and trainer.network.settings.optimizer_state == "kept":
-            self._state[_OPTIMIZER] = ModelState({}, {}, optimizer).to_bytes()
+            self._keep(request.leg, optimizer)
         return Trained(
             leg=request.leg,
             sealed=False,
@@ -147,7 +151,7 @@ class Hospital:
 
     def _close(self, request: Close) -> Closed:
         _, trainer = self._agreed(request.experiment)
-        model = self._checked(request.payload, trainer)
+        model = self._checked(request.payload, trainer, with_optimizer=False)
         held_out = self._held_out(trainer.network, model)
         self._state.clear()
         return Closed(
@@ -191,7 +195,8 @@ class Hospital:
 
     def _model(self, request: TrainLeg, descriptor: Descriptor, trainer: Trainer) -> ModelState:
         if request.carries is not Carries.NOTHING:
-            return self._checked(request.payload, trainer)
+            travels = request.carries is Carries.ENVELOPE
+            return self._checked(request.payload, trainer, with_optimizer=travels)
         if descriptor.init != "own":
             _malformed("a request without a model, but the first model is shared")
         streams = TrainingStreams(descriptor.training_seed, descriptor.roster.index(self.name))
@@ -202,7 +207,7 @@ class Hospital:
         )
         return ModelState(*network.arrays())
 
-    def _checked(self, payload: bytes, trainer: Trainer) -> ModelState:
+    def _checked(self, payload: bytes, trainer: Trainer, *, with_optimizer: bool) -> ModelState:
         """Read a model and compare it with the one the registry builds."""
         try:
             model = ModelState.from_bytes(payload)
@@ -210,17 +215,32 @@ class Hospital:
             raise Refused(RefusalCode.MODEL_MISMATCH, str(error)) from error
         _compare(trainer.network.parameter_layout, model.parameters)
         _compare(trainer.network.buffer_layout, model.buffers)
-        if model.optimizer:
-            _compare(trainer.optimizer_layout, model.optimizer)
+        _compare(trainer.optimizer_layout if with_optimizer else {}, model.optimizer)
         return model
 
     def _optimizer(self, request: TrainLeg, trainer: Trainer, model: ModelState) -> Arrays:
         """Return the optimiser's state: it travels with a handed-over model, never else."""
-        if request.carries is Carries.ENVELOPE and model.optimizer:
+        if request.carries is Carries.ENVELOPE:
             return model.optimizer
-        if request.carries is Carries.AGGREGATE and _OPTIMIZER in self._state:
-            return ModelState.from_bytes(self._state[_OPTIMIZER]).optimizer
+        kept = self._kept_before(request.leg)
+        if request.carries is Carries.AGGREGATE and kept is not None:
+            return ModelState.from_bytes(self._state[kept]).optimizer
         return trainer.fresh_optimizer()
+
+    def _keep(self, leg: int, optimizer: Arrays) -> None:
+        """Keep the state of the model sent in `leg`, and the one it may have come from.
+
+        Asked for the leg again, the hospital begins with the same state and gives the same answer.
+        """
+        before = self._kept_before(leg)
+        for key in [key for key in self._state if key.startswith(_KEPT) and key != before]:
+            del self._state[key]
+        self._state[f"{_KEPT}{leg}"] = ModelState({}, {}, optimizer).to_bytes()
+
+    def _kept_before(self, leg: int) -> str | None:
+        legs = [int(key.removeprefix(_KEPT)) for key in self._state if key.startswith(_KEPT)]
+        last = max((kept for kept in legs if kept < leg), default=None)
+        return None if last is None else f"{_KEPT}{last}"
 
     def _anchor(self, descriptor: Descriptor, aggregate: ModelState | None) -> Arrays | None:
         """Return what FedProx pulls towards: the aggregate last received here, if any."""

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lab.baselines import train_alone, train_pooled
-from lab.progress import follow
+from lab.progress import shown
 from lab.simulate import SimulationFailed, simulate
 from server_app.settings import Settings
 
@@ -54,7 +54,7 @@ def demo(*, json_output: bool) -> int:
     rows = []
     with tempfile.TemporaryDirectory(prefix="feddc-demo-") as folder:
         for number, (method, periods) in enumerate(METHODS.items(), start=1):
-            screen.print(f"[{number}/{len(METHODS)}] {method}: 15 simulated hospitals on Flower", markup=False)
+            screen.print(f"({number} of {len(METHODS)}) {method} on Flower's simulation engine")
             settings = Settings.from_run_config(TASK | periods, source="demo")
             try:
                 rows.append(_federated(method, settings, Path(folder) / str(number), screen))
@@ -71,7 +71,7 @@ def demo(*, json_output: bool) -> int:
 
 
 def _federated(method: str, settings: Settings, run_dir: Path, screen: Console) -> Row:
-    with follow(screen) as on_event:
+    with shown(screen, bar=screen.is_terminal) as on_event:
         summary = simulate(settings, run_dir=run_dir, on_event=on_event)
     return Row(
         method,

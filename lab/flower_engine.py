@@ -39,7 +39,7 @@ def run_app(
     nodes: int,
     cpus: int | None,
     log_path: Path,
-    watch: Callable[[], None],
+    watch: Callable[[], object],
     verbose: bool,
 ) -> "RunStatus":
     """Run a Flower app to its end and return what Flower says about it.
@@ -179,6 +179,8 @@ def _environment(home: Path) -> dict[str, str]:
         # Flower's actors have an environment of their own, so Ray's early workers are never used:
         # without them the first leg begins three seconds sooner.
         "RAY_prestart_worker_first_driver": "0",
+        # Ray's workers change their title, and would write it over the mark in their environment.
+        "SPT_NOENV": "1",
         # Leave the GPUs visible to the actors, which share them.
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         "PATH": _joined(scripts, os.environ.get("PATH")),  # Flower calls its commands by name

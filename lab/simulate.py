@@ -40,20 +40,21 @@ def simulate(
 ) -> dict[str, Any]:
     """Run FedDC on simulated hospitals and return the run's summary.
 
-    Results go to `run_dir`, a new or empty folder. `on_event` gets every line of metrics.jsonl
+    Results go to `run_dir`, which must not hold a run already. `on_event` gets every line of metrics.jsonl
     soon after it is written. Wrong input is one of INPUT_ERRORS, before anything is started;
     whatever goes wrong later is a SimulationFailed.
     """
-    preflight(settings)
+    run_dir = run_dir.expanduser().resolve()
+    settings = settings.replace(run_dir=str(run_dir))
     _check_cpus(cpus)
-    run_dir = _new_folder(run_dir)
-    log_path = run_dir / "flower.log"
+    preflight(settings)
+    log_path = _new_log(run_dir)
     events = _Events(run_dir / "metrics.jsonl", on_event or (lambda _: None))
     try:
         flower = run_app(
             server_app=SERVER_APP,
             client_app=CLIENT_APP,
-            config=settings.as_config() | {"run-dir": str(run_dir)},
+            config=settings.as_config(),
             nodes=settings.algorithm.hospitals,
             cpus=cpus,
             log_path=log_path,
@@ -134,18 +135,14 @@ def _check_cpus(cpus: int | None) -> None:
         raise SettingsError(f"cpus must be at least 1, got {cpus}")
 
 
-def _new_folder(path: Path) -> Path:
-    path = path.expanduser().resolve()
+def _new_log(run_dir: Path) -> Path:
+    log_path = run_dir / "flower.log"
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
-            raise SettingsError(f"run-dir must be a new or empty folder, and {path} is not empty")
-        if not os.access(path, os.W_OK | os.X_OK):
-            raise SettingsError(f"run-dir can't be written to: {path}")
+        run_dir.mkdir(parents=True, exist_ok=True)
+        log_path.write_text("")
     except OSError as error:
-        reason = error.strerror or str(error)
-        raise SettingsError(f"run-dir can't be created: {path}: {reason}") from error
-    return path
+        raise SettingsError(f"run-dir {run_dir} can't be written: {error.strerror}") from error
+    return log_path
 
 
 def _one_line(text: str) -> str:

@@ -4,6 +4,7 @@ Keys are written with hyphens, as in `[tool.flwr.app.config]`.
 """
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
@@ -40,7 +41,7 @@ class SettingsGroup(BaseModel):
         }
         widened = {
             # TOML and command lines write 1 where 1.0 is meant.
-            key: float(value) if key in floats and type(value) is int else value
+            key: float(value) if key in floats and _fits_a_float(value) else value
             for key, value in values.items()
         }
         try:
@@ -51,6 +52,10 @@ class SettingsGroup(BaseModel):
     def as_config(self) -> dict[str, Scalar]:
         """Return the settings as flat key-value pairs, the form Flower carries."""
         return self.model_dump(by_alias=True)
+
+
+def _fits_a_float(value: object) -> bool:
+    return type(value) is int and abs(value) <= sys.float_info.max
 
 
 def describe(error: ValidationError) -> str:
@@ -94,26 +99,30 @@ class TrainingSettings(SettingsGroup):
 
     model: str = Field("mlp", description="the network, by its name in the registry")
     model_options: str = Field("{}", description="its hyper-parameters, a JSON object")
-    loss: Literal["cross-entropy", "hinge"] = "cross-entropy"
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    loss: Literal["cross-entropy", "hinge"] = Field(
+        "cross-entropy", description="what is minimised; hinge: two classes, one output"
+    )
+    optimizer: Literal["sgd", "adam"] = Field("sgd", description="the update rule")
     optimizer_state: Literal["reset", "kept"] = Field(
         "reset", description="what an aggregation does to the optimiser's state"
     )
-    learning_rate: float = Field(0.1, gt=0, allow_inf_nan=False)
+    learning_rate: float = Field(
+        0.1, gt=0, allow_inf_nan=False, description="step size before any decay"
+    )
     decay_every: int = Field(0, ge=0, description="rounds between decays; 0: never")
-    decay_factor: float = Field(0.5, gt=0, le=1)
-    momentum: float = Field(0.0, ge=0, lt=1)
-    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
+    decay_factor: float = Field(0.5, gt=0, le=1, description="what the rate is multiplied with")
+    momentum: float = Field(0.0, ge=0, lt=1, description="sgd's")
+    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False, description="an L2 penalty")
     batch_size: int = Field(0, ge=0, description="examples a round; 0: the whole local set")
-    proximal_mu: float = Field(0.0, ge=0, allow_inf_nan=False)
-    precision: Literal["float32", "float64"] = "float32"
+    proximal_mu: float = Field(0.0, ge=0, allow_inf_nan=False, description="fedprox's μ")
+    precision: Literal["float32", "float64"] = Field("float32", description="of all arithmetic")
 
     @field_validator("model_options")
     @classmethod
     def _is_a_json_object(cls, text: str) -> str:
         try:
             options = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"must be a JSON object, got {text!r}: {error}") from error
         if not isinstance(options, dict):
             raise ValueError(f"must be a JSON object like {{}}, got {text!r}")
@@ -139,16 +148,18 @@ class LocalSettings(SettingsGroup):
     dataset: str = Field("digits", description="the data set, by its name in the registry")
     data_dir: str = Field("", description="its folder or file; empty: under $FEDDC_DATA")
     image_size: int = Field(0, ge=0, le=1024, description="pixels a side; 0: the data set's own")
-    image_mode: Literal["auto", "grey", "rgb"] = "auto"
-    label_column: str = "label"
+    image_mode: Literal["auto", "grey", "rgb"] = Field("auto", description="channels of images")
+    label_column: str = Field("label", description="csv: the class")
     group_column: str = Field("auto", description="keep equal values together; none: don't")
-    silo_column: str = ""
-    test_share: float = Field(0.2, gt=0, lt=1)
-    split: Literal["equal", "pathological", "skewed", "natural"] = "equal"
+    silo_column: str = Field("", description="csv: the hospital an example comes from")
+    test_share: float = Field(0.2, gt=0, lt=1, description="where no test set is set apart")
+    split: Literal["equal", "pathological", "skewed", "natural"] = Field(
+        "equal", description="how examples are divided among simulated hospitals"
+    )
     samples: int = Field(8, ge=1, description="training examples of a hospital")
     held_out: int = Field(8, ge=0, description="examples of a hospital it never trains on")
-    classes_per_hospital: int = Field(2, ge=1)
+    classes_per_hospital: int = Field(2, ge=1, description="pathological: classes of each")
     smallest_share: float = Field(0.3, ge=0, lt=1, description="the paper's c")
     smallest: int = Field(2, ge=1, description="the paper's n_min")
-    device: Literal["cpu", "cuda"] = "cpu"
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where a trainer computes")
     threads: int = Field(1, ge=1, le=256, description="CPU threads a trainer uses")

@@ -61,10 +61,12 @@ class Network:
         self.module: nn.Module = module.to(self.device, self.dtype)
         trainable = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         self.parameters: dict[str, Tensor] = dict(trainable)
+        # By identity, not by name: a weight that two layers share has two names in a state.
+        shared = {id(parameter) for parameter in trainable.values()}
         self.buffers: dict[str, Tensor] = {
             name: tensor
             for name, tensor in self.module.state_dict(keep_vars=True).items()
-            if name not in trainable
+            if id(tensor) not in shared
         }
         self.parameter_layout = _layout(self.parameters)
         self.buffer_layout = _layout(self.buffers)
@@ -96,7 +98,14 @@ class Network:
         self.module.eval()
         with torch.no_grad():
             example = torch.zeros(1, *task.shape, dtype=self.dtype, device=self.device)
-            outputs = self.module(example).shape[-1]
+            try:
+                outputs = self.module(example).shape[-1]
+            except Exception as error:  # a plug-in may do anything
+                reason = " ".join(f"{type(error).__name__}: {error}".split())
+                raise ModelError(
+                    f"model: {self.settings.model} can't take examples of shape {task.shape}: "
+                    f"{reason}; choose another model"
+                ) from error
         self.module.train()
         if self.settings.loss == "hinge" and (outputs != 1 or task.classes != 2):
             raise ModelError(
@@ -154,7 +163,8 @@ class Trainer:
             self._tensors(anchor) if anchor is not None and network.settings.proximal_mu else None
         )
         losses, accuracies = [], []
-        with torch.random.fork_rng(devices=[]):
+        gpus = [network.device] if network.device.type == "cuda" else []
+        with torch.random.fork_rng(devices=gpus):
             for round_ in range(first_round, first_round + local_rounds):
                 loss, accuracy = self._step(round_, state, pull)
                 losses.append(loss)
@@ -166,7 +176,10 @@ class Trainer:
     ) -> tuple[float, float]:
         network, settings = self.network, self.network.settings
         features, labels = self._batch(round_)
-        torch.default_generator.manual_seed(self._streams.dropout_seed(round_))
+        seed = self._streams.dropout_seed(round_)
+        torch.default_generator.manual_seed(seed)
+        if network.device.type == "cuda":  # which has a generator of its own
+            torch.cuda.manual_seed(seed)
         outputs = network.module(features)
         loss = loss_of(settings.loss, outputs, labels)
         gradients = torch.autograd.grad(loss, list(network.parameters.values()))

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, field_validator
 
 from .canonical import canonical_json, read_canonical
-from .messages import Count, Name
+from .messages import Name
 
 Scalar = bool | int | float | str
 Init = Literal["shared", "own"]

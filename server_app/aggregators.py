@@ -45,7 +45,8 @@ def build_aggregator(settings: Settings, *, route_seed: bytes) -> Strategy:
         "krum": lambda: Krum(num_malicious_nodes=chosen.malicious),
         "multi-krum": lambda: MultiKrum(
             num_malicious_nodes=chosen.malicious,
-            num_nodes_to_select=max(1, chosen.hospitals - chosen.malicious),
+            # Of a leg's cohort, not of the study: else all of a small cohort would be selected.
+            num_nodes_to_select=max(1, cohort_size(settings) - chosen.malicious),
         ),
         "bulyan": lambda: Bulyan(num_malicious_nodes=chosen.malicious),
         "qfedavg": lambda: QFedAvg(
@@ -55,3 +56,9 @@ def build_aggregator(settings: Settings, *, route_seed: bytes) -> Strategy:
         "geometric-median": GeometricMedian,
     }
     return builders[chosen.aggregator]()
+
+
+def cohort_size(settings: Settings) -> int:
+    """Return how many hospitals a leg draws; the last one draws everybody."""
+    chosen = settings.algorithm
+    return min(chosen.hospitals, max(2, int(chosen.fraction * chosen.hospitals + 0.5)))

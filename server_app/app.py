@@ -11,7 +11,8 @@ from strategies.feddc import FedDC
 
 from .aggregators import build_aggregator
 from .evaluation import Evaluator
-from .results import Recorder, new_run_dir
+from .results import Recorder
+from .run_dir import new_run_dir
 from .settings import Settings
 
 app = ServerApp()
@@ -27,12 +28,13 @@ def main(grid: Grid, context: Context) -> None:
 def run(grid: Grid, settings: Settings) -> dict[str, Any]:
     """Run one experiment on a grid of simulated hospitals; record it and return its summary."""
     algorithm = settings.algorithm
+    run_dir = new_run_dir(settings)
     # Two secrets, each derived one way: neither tells anything about the other.
     route_seed = derive_seed(algorithm.seed, "route")
     training_seed = derive_seed(algorithm.seed, "training")
     dataset = load_dataset(settings.local, algorithm.seed)
     evaluator = Evaluator(settings.training, dataset, seed=shared_init_seed(training_seed))
-    recorder = Recorder(new_run_dir(settings), settings, evaluator)
+    recorder = Recorder(run_dir, settings, evaluator)
     try:
         first = evaluator.first_model
         strategy = FedDC(

@@ -4,10 +4,8 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -27,13 +25,6 @@ from .settings import Settings
 _REPORTED = ("flwr", "torch", "numpy")
 
 
-def new_run_dir(settings: Settings) -> Path:
-    """Return the folder the settings name, or a new one under runs/."""
-    if settings.algorithm.run_dir:
-        return Path(settings.algorithm.run_dir)
-    return Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{token_hex(3)}"
-
-
 class Recorder(Observer):
     """Writes down how an experiment goes, line by line, and sums it up at the end."""
 
@@ -42,7 +33,8 @@ class Recorder(Observer):
         self.run_dir = run_dir
         self._settings = settings
         self._evaluator = evaluator
-        self._metrics = (run_dir / "metrics.jsonl").open("w", encoding="utf-8")
+        # "x": it never writes into another run's results.
+        self._metrics = (run_dir / "metrics.jsonl").open("x", encoding="utf-8")
         self._started = time.monotonic()
         self._legs = 0
         self._endings = dict.fromkeys(Ending, 0)

@@ -34,14 +34,22 @@ class AlgorithmSettings(SettingsGroup):
     rounds: int = Field(100, ge=1, description="local updates of every model, the paper's T")
     daisy_period: int = Field(1, ge=0, description="rounds between hand-overs; 0: never")
     aggregation_period: int = Field(5, ge=0, description="the paper's b; 0: only at the end")
-    schedule: Literal["periodic", "random"] = "periodic"
+    schedule: Literal["periodic", "random"] = Field(
+        "periodic", description="random: each communication aggregates with probability d/b"
+    )
     ramp: bool = Field(False, description="first gaps between aggregations 1, 2, 4, … b")
     tail: float = Field(0.0, ge=0, lt=1, description="last share of rounds without hand-overs")
-    permutation: Literal["uniform", "derangement", "coverage"] = "uniform"
+    permutation: Literal["uniform", "derangement", "coverage"] = Field(
+        "uniform", description="how the recipients of a hand-over are drawn"
+    )
     fraction: float = Field(1.0, gt=0, le=1, description="share of hospitals drawn in a leg")
-    init: Literal["shared", "own"] = "shared"
-    weighting: Literal["equal", "examples", "chain-examples"] = "equal"
-    aggregator: Aggregator = "fedavg"
+    init: Literal["shared", "own"] = Field(
+        "shared", description="all begin with the same model, or each with its own"
+    )
+    weighting: Literal["equal", "examples", "chain-examples"] = Field(
+        "equal", description="a model's weight in the aggregate"
+    )
+    aggregator: Aggregator = Field("fedavg", description="what aggregates, by name")
     proximal_mu: float = Field(0.1, ge=0, allow_inf_nan=False, description="fedprox's μ")
     server_learning_rate: float = Field(
         0.0, ge=0, allow_inf_nan=False, description="0: 1 for fedavgm, 0.1 for the adaptive ones"
@@ -53,8 +61,12 @@ class AlgorithmSettings(SettingsGroup):
     radon_iterations: int = Field(1, ge=1, le=4, description="the paper's h")
     hospitals: int = Field(10, ge=2, description="members of the study")
     quorum: float = Field(0.5, gt=0, le=1, description="share of asked hospitals that must answer")
-    leg_timeout: float = Field(600.0, gt=0, description="seconds a leg may take")
-    start_timeout: float = Field(120.0, gt=0, description="seconds to wait for all hospitals")
+    leg_timeout: float = Field(
+        600.0, gt=0, allow_inf_nan=False, description="seconds a leg may take"
+    )
+    start_timeout: float = Field(
+        120.0, gt=0, allow_inf_nan=False, description="seconds to wait for all hospitals"
+    )
     seed: int = Field(0, ge=0, lt=2**63, description="simulation: all randomness comes from it")
     run_dir: str = Field("", description="where results go; empty: runs/<time>-<id>")
 
@@ -136,3 +148,11 @@ class Settings:
 
 
 _TRAINING_KEYS = tuple(key for key in TrainingSettings.key_names() if key != "proximal-mu")
+
+
+def preflight(settings: Settings) -> None:
+    """Check what only data, network and aggregator can tell: see `server_app.preflight`."""
+    # Imported only when asked for: settings are also read where torch is not wanted.
+    from .preflight import preflight as check
+
+    check(settings)

@@ -25,7 +25,7 @@ def sort_answers(
     not the coordinator's to look into.
     """
     trained: dict[int, Trained] = {}
-    missing = {position: "not connected" for position in plan.drawn if position not in plan.cohort}
+    missing = absent(plan)
     for task in plan.tasks:
         answer = answers[members.nodes[task.hospital]]
         reply = answer.reply
@@ -36,6 +36,11 @@ def sort_answers(
         else:
             trained[task.hospital] = reply
     return trained, missing
+
+
+def absent(plan: Plan[T]) -> dict[int, str]:
+    """Return who was drawn but is not there to be asked."""
+    return {hospital: "not connected" for hospital in plan.drawn if hospital not in plan.cohort}
 
 
 def _problem(payload: bytes, like: ModelState) -> str:

@@ -44,7 +44,7 @@ def exchange(
         )
         # One at a time: of several, Flower silently leaves out those it can't deliver.
         ids = list(grid.push_messages([message]))
-        if ids:
+        if ids and ids[0]:  # a SuperLink gives an undeliverable message an empty id
             pending[ids[0]] = node
         else:
             answers[node] = Answer(None, "not connected", 0.0, 0, 0)

@@ -18,14 +18,14 @@ from protocol.messages import Carries, Trained, TrainLeg
 from protocol.model_bytes import ModelState
 from protocol.randomness import SEED_BYTES
 
-from .answers import sort_answers
+from .answers import absent, sort_answers
 from .exchange import Answer, exchange
 from .members import Members, QuorumNotReached, agree, deliver, meet
 from .permutation import Permutation
-from .planner import Plan, Planner, Task
+from .planner import Plan, Planner, Task, cohort_size
 from .report import LegReport, Observer
 from .schedule import Ending, Schedule
-from .wrapped import Contribution, Wrapped, check_wrapped
+from .wrapped import Contribution, Wrapped, check_wrapped, least_hospitals, least_models
 
 Weighting = Literal["equal", "examples", "chain-examples"]
 
@@ -158,8 +158,9 @@ class FedDC(Strategy):
             log(INFO, "[leg %d/%d] ends in %s", leg.number, len(legs), leg.ending)
             started = time.monotonic()
             plan = planner.plan(leg, members.present(grid))
+            self._check_quorum(plan, members, absent(plan), wrapped.model)
             nodes = [members.nodes[hospital] for hospital in plan.cohort]
-            if nodes and wrapped.configure(nodes, config, grid) != agreed:
+            if wrapped.configure(nodes, config, grid) != agreed:
                 raise ValueError(
                     f"{type(self.strategy).__name__} changed its config in leg {leg.number}, but "
                     "hospitals agree to an experiment's settings once, before it starts"
@@ -171,7 +172,10 @@ class FedDC(Strategy):
             }
             answers = exchange(grid, requests, timeout=timeout, group=f"leg-{leg.number}")
             trained, missing = sort_answers(plan, answers, members, wrapped.model)
-            self._check_quorum(plan, members, missing)
+            self._check_quorum(plan, members, missing, wrapped.model)
+            if missing:
+                who = _with_reasons(members, missing)
+                log(WARNING, "leg %d: missing %s", leg.number, who)
 
             weights: dict[str, float] = {}
             if leg.ending is Ending.HAND_OVER:
@@ -216,22 +220,22 @@ class FedDC(Strategy):
         )
 
     def _check(self, members: Members, model: ModelState) -> None:
-        size = max(2, int(self.fraction * len(members) + 0.5))
         check_wrapped(
             self.strategy,
             parameters=sum(array.size for array in model.parameters.values()),
-            cohort=min(size, len(members)),
+            cohort=cohort_size(len(members), self.fraction),
             chained=self.daisy_period is not None or self.fraction < 1,
         )
 
     def _descriptor(self, rounds: int, config: ConfigRecord, members: Members) -> Descriptor:
         shape: Any = config.get("shape", [])
         classes: Any = config.get("classes", 0)
-        training: dict[str, Scalar] = {
-            key: value
-            for key, value in config.items()
-            if isinstance(value, bool | int | float | str) and key != "classes"
-        }
+        training: dict[str, Scalar] = {}
+        for key, value in config.items():
+            if isinstance(value, bool | int | float | str) and key != "classes":
+                training[key] = value
+            elif key not in ("shape", "classes"):
+                raise ValueError(f"train_config: {key} must be a number, text, true or false")
         return Descriptor(
             experiment=secrets.token_hex(8),
             rounds=rounds,
@@ -257,18 +261,25 @@ class FedDC(Strategy):
         )
 
     def _check_quorum(
-        self, plan: Plan[bytes], members: Members, missing: Mapping[int, str]
+        self, plan: Plan[bytes], members: Members, missing: Mapping[int, str], model: ModelState
     ) -> None:
-        if not missing:
-            return
-        who = ", ".join(f"{members.names[h]} ({why})" for h, why in sorted(missing.items()))
-        log(WARNING, "leg %d: missing %s", plan.leg.number, who)
-        answered = len(set(plan.drawn) - set(missing))
-        needed = max(1, math.ceil(self.quorum * len(plan.drawn)))
-        if answered < needed:
+        """Refuse a leg with fewer hospitals than the quorum or than the strategy needs.
+
+        Asked before anybody trains, about who is not connected, and again when all have answered.
+        """
+        there = set(plan.drawn) - set(missing)
+        least = least_hospitals(self.strategy)
+        if plan.leg.ending is Ending.AGGREGATION:
+            # Here only models count: who has none, because a chain is parked, adds nothing.
+            idle = there - {task.hospital for task in plan.tasks}
+            missing = dict(missing) | dict.fromkeys(idle, "has no model")
+            there -= idle
+            least = least_models(self.strategy, sum(a.size for a in model.parameters.values()))
+        needed = max(least, math.ceil(self.quorum * len(plan.drawn)))
+        if len(there) < needed:
             raise QuorumNotReached(
-                f"leg {plan.leg.number}: {answered} of {len(plan.drawn)} hospitals answered, "
-                f"{needed} are needed; missing: {who}"
+                f"leg {plan.leg.number}: {len(there)} of {len(plan.drawn)} hospitals answered, "
+                f"{needed} are needed; missing: {_with_reasons(members, missing)}"
             )
 
     def _contributions(
@@ -363,6 +374,10 @@ def _as_record(model: ModelState) -> ArrayRecord:
 
 def _names(members: Members, positions: Iterable[int]) -> tuple[str, ...]:
     return tuple(members.names[position] for position in positions)
+
+
+def _with_reasons(members: Members, missing: Mapping[int, str]) -> str:
+    return ", ".join(f"{members.names[h]} ({why})" for h, why in sorted(missing.items()))
 
 
 def _by_name(members: Members, answers: Mapping[int, Answer]) -> dict[str, Answer]:

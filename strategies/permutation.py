@@ -64,6 +64,7 @@ def _fewest_offences(
     rng: np.random.Generator,
 ) -> dict[int, int]:
     costs = np.array([[offence[s, r] for r in recipients] for s in senders], dtype=float)
+    costs = costs.reshape(len(senders), len(recipients))  # two-dimensional also without senders
     # Ties are broken at random by amounts that never add up to one offence.
     costs += rng.random(costs.shape) / (len(senders) + 1)
     _, columns = linear_sum_assignment(costs)

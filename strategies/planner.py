@@ -56,6 +56,11 @@ class Plan(Generic[T]):
     tasks: tuple[Task[T], ...]
 
 
+def cohort_size(hospitals: int, fraction: float) -> int:
+    """Return how many of the hospitals a leg draws: the paper's C·m, but at least two."""
+    return min(hospitals, max(2, int(fraction * hospitals + 0.5)))
+
+
 class Planner(Generic[T]):
     """Plans legs and takes their outcome into account.
 
@@ -108,7 +113,8 @@ class Planner(Generic[T]):
         tasks = self._hand_overs(leg, cohort) if leg.ending is Ending.HAND_OVER else []
         if leg.ending is Ending.AGGREGATION:
             # A parked hand-over is not asked for again here: its envelope could not be aggregated.
-            tasks = [self._task(leg, h, None) for h in cohort if self._has_model(h)]
+            # Its hospital, if it is back, sends what else waits for it.
+            tasks = [self._task(leg, h, None) for h in cohort if self._waiting[h]]
         for hospital in drawn:
             # Who was drawn and could not train does not make up for it.
             self._next_round[hospital] = leg.last_round + 1
@@ -136,13 +142,16 @@ class Planner(Generic[T]):
             self._waiting[hospital] = deque([Parcel(Carries.AGGREGATE, aggregate, Chain())])
 
     def _draw(self, leg: Leg, present: Collection[int]) -> tuple[int, ...]:
-        size = max(2, int(self.fraction * self.hospitals + 0.5))
+        size = cohort_size(self.hospitals, self.fraction)
         if leg.number == self.last_leg or size >= self.hospitals:
             return tuple(range(self.hospitals))
-        if size >= len(present):
-            return tuple(sorted(present))
         rng = stream(self._route_seed, "cohort", leg.number)
-        return tuple(sorted(rng.choice(sorted(present), size, replace=False).tolist()))
+        if size <= len(present):
+            return tuple(sorted(rng.choice(sorted(present), size, replace=False).tolist()))
+        # Absent ones fill the cohort up, so that a quorum is always of as many as were wanted.
+        absent = sorted(set(range(self.hospitals)) - set(present))
+        filled = rng.choice(absent, size - len(present), replace=False).tolist()
+        return tuple(sorted([*present, *filled]))
 
     def _hand_overs(self, leg: Leg, cohort: tuple[int, ...]) -> list[Task[T]]:
         asked_again = [self._parked[h] for h in cohort if h in self._parked]
@@ -160,7 +169,10 @@ class Planner(Generic[T]):
     def _recipients(
         self, leg: Leg, cohort: tuple[int, ...], senders: list[int], asked_again: list[Task[T]]
     ) -> list[int]:
-        """Choose as many of the cohort as there are senders, those without a model first."""
+        """Choose as many of the cohort as there are senders, those without a model first.
+
+        Last come those whose answer is overdue: a chain sent to them may never go on.
+        """
         if len(senders) == len(cohort):
             return list(cohort)
         provided = Counter(task.recipient for task in asked_again)
@@ -168,8 +180,8 @@ class Planner(Generic[T]):
             provided[hospital] += max(0, len(self._waiting[hospital]) - (hospital in senders))
         rng = stream(self._route_seed, "recipients", leg.number)
         order = dict(zip(cohort, rng.permutation(len(cohort)), strict=True))
-        chosen = sorted(cohort, key=lambda h: (provided[h] > 0, order[h]))[: len(senders)]
-        return sorted(chosen)
+        ranks = {h: (h in self._parked, provided[h] > 0, order[h]) for h in cohort}
+        return sorted(sorted(cohort, key=ranks.__getitem__)[: len(senders)])
 
     def _has_model(self, hospital: int) -> bool:
         # One model per leg, oldest first: a parked one is older than any that waits.

@@ -23,7 +23,7 @@ class LegReport:
 
     @property
     def answered(self) -> tuple[str, ...]:
-        return tuple(name for name in self.asked if name not in self.missing)
+        return tuple(name for name in self.answers if name not in self.missing)
 
 
 class Observer:

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from protocol.model_bytes import Arrays, ModelState
 
-from .radon import RadonPoint
+from .radon import RadonPoint, radon_number
 
+_MINIMA = ("min_train_nodes", "min_available_nodes")
 _ROUND_KEY = "server-round"  # FedAvg adds it to every config; our requests carry the leg
 
 
@@ -49,7 +50,9 @@ class Wrapped:
         # Strategies that step from a current model have none before the first aggregation of
         # independent inits. Until then a copy is asked, so that the strategy itself remembers no
         # model that never was, and the first aggregate is the plain mean.
-        self._without_model = own_init and hasattr(strategy, "current_arrays")
+        self._without_model = own_init and any(
+            hasattr(layer, "current_arrays") for layer in _layers(strategy)
+        )
         self._probe = copy.deepcopy(strategy) if self._without_model else None
         self._round = 1
         self._asked: dict[int, Message] = {}
@@ -68,11 +71,13 @@ class Wrapped:
                 f"{_name(strategy)} chose {len(self._asked)} of the leg's {len(nodes)} hospitals; "
                 "subsampling is FedDC's: set its fraction_train to 1 and FedDC's fraction instead"
             )
-        sent = ConfigRecord()
-        for record in messages[0].content.config_records.values():
-            sent.update(record)
-        sent.pop(_ROUND_KEY, None)
-        return sent
+        configs = [_config(message) for message in messages]
+        if any(other != configs[0] for other in configs):
+            raise AggregationError(
+                f"{_name(strategy)} sends hospitals different configs, but all of them agree to "
+                "the same settings"
+            )
+        return configs[0]
 
     def aggregate(self, contributions: Sequence[Contribution]) -> tuple[ModelState, MetricRecord]:
         """Aggregate the contributions; the result is the new current model."""
@@ -92,8 +97,9 @@ class Wrapped:
         return self.model, metrics
 
     def _by_strategy(self, contributions: Sequence[Contribution]) -> tuple[Arrays, MetricRecord]:
-        key = str(getattr(self.strategy, "weighted_by_key", "num-examples"))
-        loss_key = str(getattr(self.strategy, "train_loss_key", "train_loss"))
+        inner = _layers(self.strategy)[-1]
+        key = str(getattr(inner, "weighted_by_key", "num-examples"))
+        loss_key = str(getattr(inner, "train_loss_key", "train_loss"))
         replies = []
         for contribution in contributions:
             metrics = MetricRecord(
@@ -103,17 +109,19 @@ class Wrapped:
                     key: contribution.weight,
                 }
             )
-            content = RecordDict(
-                {"arrays": _to_record(contribution.model.parameters), "metrics": metrics}
-            )
+            # In the current model's order, which bytes do not keep: FedAvgM and QFedAvg pair a
+            # model's arrays with the current model's by position.
+            sent = contribution.model.parameters
+            arrays = _to_record({name: sent[name] for name in self.model.parameters})
+            content = RecordDict({"arrays": arrays, "metrics": metrics})
             replies.append(Message(content, reply_to=self._asked[contribution.node]))
-        arrays, aggregated = self.strategy.aggregate_train(self._round, replies)
-        if arrays is None:
+        aggregate, aggregated = self.strategy.aggregate_train(self._round, replies)
+        if aggregate is None:
             raise AggregationError(
                 f"{_name(self.strategy)} made no aggregate of {len(replies)} models; "
                 "its log lines above say why"
             )
-        result = {name: array.numpy() for name, array in arrays.items()}
+        result = {name: array.numpy() for name, array in aggregate.items()}
         _check_like(self.model.parameters, result, _name(self.strategy))
         parameters: Arrays = {
             name: result[name].astype(array.dtype, copy=False)
@@ -143,6 +151,7 @@ def check_wrapped(strategy: Strategy, *, parameters: int, cohort: int, chained: 
 
     `parameters` counts the model's trainable numbers; `chained` says whether models are handed on.
     """
+    strategy = _layers(strategy)[-1]
     name = _name(strategy)
     fraction = getattr(strategy, "fraction_train", 1.0)
     if fraction != 1.0:
@@ -150,7 +159,7 @@ def check_wrapped(strategy: Strategy, *, parameters: int, cohort: int, chained: 
             f"{name} has fraction_train={fraction}: subsampling is FedDC's, "
             "set fraction_train=1.0 and FedDC(fraction=…) instead"
         )
-    for attribute in ("min_train_nodes", "min_available_nodes"):
+    for attribute in _MINIMA:
         wanted = getattr(strategy, attribute, 0)
         if wanted > cohort:
             raise ValueError(
@@ -162,15 +171,43 @@ def check_wrapped(strategy: Strategy, *, parameters: int, cohort: int, chained: 
             "QFedAvg weighs a hospital by its own loss, but a model that was handed on belongs to "
             "no one hospital: use daisy_period=None and fraction=1 with it"
         )
-    malicious = getattr(strategy, "num_malicious_nodes", 0)
-    for kind, needed in ((Bulyan, 4 * malicious + 3), (MultiKrum, 2 * malicious + 3)):
-        if isinstance(strategy, kind) and cohort < needed:
-            raise ValueError(
-                f"{name} withstands {malicious} malicious hospitals only among {needed} or more; "
-                f"a leg has {cohort}"
-            )
+    if cohort < (needed := _least_to_withstand(strategy)):
+        raise ValueError(
+            f"{name} withstands {getattr(strategy, 'num_malicious_nodes', 0)} malicious hospitals "
+            f"only among {needed} or more; a leg has {cohort}"
+        )
     if isinstance(strategy, RadonPoint):
         strategy.check(parameters=parameters, hospitals=cohort)
+
+
+def least_hospitals(strategy: Strategy) -> int:
+    """Return how many hospitals any leg must have: for more, FedAvg's kin would wait for ever."""
+    inner = _layers(strategy)[-1]
+    return max(1, *(int(getattr(inner, attribute, 0)) for attribute in _MINIMA))
+
+
+def least_models(strategy: Strategy, parameters: int) -> int:
+    """Return how many models an aggregation must have for the strategy to keep its promise."""
+    inner = _layers(strategy)[-1]
+    least = max(least_hospitals(inner), _least_to_withstand(inner))
+    if isinstance(inner, RadonPoint):
+        least = max(least, radon_number(parameters), inner.minimum or 0)
+    return least
+
+
+def _least_to_withstand(strategy: Strategy) -> int:
+    malicious = int(getattr(strategy, "num_malicious_nodes", 0))
+    if isinstance(strategy, Bulyan):
+        return 4 * malicious + 3
+    return 2 * malicious + 3 if isinstance(strategy, MultiKrum) else 1
+
+
+def _layers(strategy: Strategy) -> list[Strategy]:
+    """Return the strategy and those it decorates in turn: Flower's privacy wrappers do."""
+    layers = [strategy]
+    while isinstance(inner := getattr(layers[-1], "strategy", None), Strategy):
+        layers.append(inner)
+    return layers
 
 
 class CohortView(Grid):
@@ -213,6 +250,14 @@ class CohortView(Grid):
 
 
 _READ_ONLY = "a wrapped strategy configures a leg and aggregates; sending is FedDC's part"
+
+
+def _config(message: Message) -> ConfigRecord:
+    config = ConfigRecord()
+    for record in message.content.config_records.values():
+        config.update(record)
+    config.pop(_ROUND_KEY, None)
+    return config
 
 
 def _name(strategy: Strategy) -> str:

@@ -45,7 +45,7 @@ def csv_file(folder: Path | None, seed: int, options: DataOptions) -> Dataset:
     groups = unite(*[table.column(name) for name in grouping]) if grouping else None
     silos = np.array(table.filled(silo_column[0]), dtype=np.str_) if silo_column else None
 
-    pool, test = set_apart(len(labels), groups, options.test_share, np.random.default_rng(seed))
+    pool, test = set_apart(len(labels), groups, options.test_share, seed)
     features = standardise(values, pool) if options.standardise else values.astype(np.float32)
     examples = Examples(features, labels, groups, silos)
     return Dataset("csv", examples.take(pool), examples.take(test), classes)

@@ -16,9 +16,11 @@ GROUP_COLUMNS: tuple[str, ...] = (
 )
 """Columns that mean "keep together" without being named by the user."""
 
+_TEST_SET = 1
+
 
 def set_apart(
-    count: int, groups: NDArray[np.int64] | None, share: float, rng: np.random.Generator
+    count: int, groups: NDArray[np.int64] | None, share: float, seed: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows of the training pool and of a random test set, each sorted.
 
@@ -30,6 +32,8 @@ def set_apart(
             f"test-share {share} of {count} examples leaves nothing to train on or to test with: "
             "change it or add data"
         )
+    # A stream of its own: callers make generators of the bare seed for other purposes.
+    rng = np.random.default_rng([seed, _TEST_SET])
     in_test = np.zeros(count, dtype=bool)
     for rows in bundles(np.arange(count), groups, rng):
         if len(rows) <= wanted:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
@@ -35,7 +34,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
     monkeypatch.setenv("PYTHONPATH", str(STUB_APP), prepend=os.pathsep)
     monkeypatch.setenv("STUB", "waits")
 
-    def run(folder: Path, watch: Callable[[], None]) -> object:
+    def run(folder: Path, watch: Callable[[], object]) -> object:
         return run_app(
             server_app="stub_server:app",
             client_app="stub_client:app",
@@ -133,12 +132,11 @@ def test_a_superlink_that_dies_ends_the_run_with_an_error(
 def test_a_simulation_process_that_dies_ends_the_run_with_an_error(
     tmp_path: Path, stub: Callable[..., object]
 ) -> None:
-    began = []
+    killed: list[int] = []
 
     def watch() -> None:
-        if (tmp_path / "metrics.jsonl").exists() and not began:
-            began.append(time.monotonic())
-            _kill_child("flwr-simulation")
+        if (tmp_path / "metrics.jsonl").exists() and not killed:
+            killed.extend(_kill_child("flwr-simulation"))
 
     with pytest.raises(EngineError, match="process was killed"):
         stub(tmp_path, watch)
@@ -159,15 +157,17 @@ def test_what_the_watcher_raises_ends_the_run(tmp_path: Path, stub: Callable[...
     assert own_processes.command_lines(Path(homes[0])) == []
 
 
-def _kill_child(name: str) -> None:
-    for pid in _descendants(name):
+def _kill_child(name: str) -> list[int]:
+    pids = _descendants(name)
+    for pid in pids:
         os.kill(pid, signal.SIGKILL)
+    return pids
 
 
 def _descendants(name: str) -> list[int]:
     """Return this process's descendants whose command line has the name."""
     table = subprocess.run(
-        ["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+        ["ps", "-ewwo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
     )
     rows = [line.split(None, 2) for line in table.stdout.splitlines()]
     family = {os.getpid()}

@@ -1,0 +1,48 @@
+# Everything a checkout needs; `make` alone lists the targets.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+# Several processes train at once: more threads each would only get in each other's way.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: help install demo test test-slow lint types imports format benchmarks clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(BIN)/.installed ## make the environment in .venv (once, and when pyproject.toml changes)
+
+$(BIN)/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: install ## FedDC beside FedAvg, training alone and pooling, on Flower's engine (3 minutes)
+	$(BIN)/feddc lab demo
+
+test: install ## the tests, without the slow ones
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+
+test-slow: install ## the slow tests only
+	$(BIN)/python -m pytest -m slow
+
+lint: install ## ruff: lint and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install ## mypy, strict
+	$(BIN)/mypy
+
+imports: install ## who may import whom
+	$(BIN)/lint-imports
+
+format: install ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmarks: install ## every benchmark, one JSON line each
+	$(BIN)/python -m benchmarks.synthetic --json
+
+clean: ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,169 @@
+"""Setting up an experiment's keys: announcements, shares, and the member key made of them.
+
+Each hospital announces a fresh sealing key, signed by its identity. Each then seals a random share
+to every other. The member key is derived from all shares, the roster and the digest of the
+announcement list: whoever was shown another list derives another key, and nothing opens. The
+coordinator carries all this and learns none of it.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from . import envelope
+from .envelope import Context, EnvelopeError
+from .keys import (
+    SEALING_KEY_BYTES,
+    SIGNATURE_BYTES,
+    Identity,
+    InvalidKey,
+    SealingKey,
+    sealing_public_key,
+    verify,
+)
+from .roster import Roster
+
+SHARE_BYTES = 32
+_ANNOUNCEMENT, _SHARE = "announcement", "share"
+# Shares travel before there is a member key, sealed at "leg" 0, where no model ever is.
+_SHARE_LEG, _NO_MEMBER_KEY = 0, b""
+
+
+class MembershipError(ValueError):
+    """An announcement or a share is not what the pinned roster says it must be."""
+
+
+@dataclass(frozen=True)
+class Announced:
+    """One member's announcement for one experiment."""
+
+    name: str
+    sealing_key: bytes
+    signature: bytes
+
+    def to_bytes(self) -> bytes:
+        return self.sealing_key + self.signature
+
+    @staticmethod
+    def from_bytes(name: str, data: bytes) -> "Announced":
+        if len(data) != SEALING_KEY_BYTES + SIGNATURE_BYTES:
+            raise MembershipError(f"{name}: an announcement of {len(data)} bytes")
+        return Announced(name, data[:SEALING_KEY_BYTES], data[SEALING_KEY_BYTES:])
+
+
+def announce(
+    identity: Identity, key: SealingKey, *, name: str, experiment: str, roster: Roster
+) -> Announced:
+    """Announce a fresh sealing key, bound to the experiment and the roster."""
+    statement = _statement(name, key.public, experiment, roster)
+    return Announced(name, key.public, identity.sign(_ANNOUNCEMENT, statement))
+
+
+def check_announcements(
+    announcements: Sequence[Announced], *, experiment: str, roster: Roster
+) -> None:
+    """Refuse a list that is not exactly one valid announcement of each member, in roster order."""
+    if tuple(announced.name for announced in announcements) != roster.names:
+        raise MembershipError("the announcements are not of the roster's members")
+    if len({announced.sealing_key for announced in announcements}) != len(announcements):
+        raise MembershipError("two members announced the same key")
+    for announced in announcements:
+        identity = roster.identity_of(announced.name) or b""
+        statement = _statement(announced.name, announced.sealing_key, experiment, roster)
+        if not verify(identity, _ANNOUNCEMENT, statement, announced.signature):
+            raise MembershipError(f"{announced.name} did not sign its announcement")
+        try:
+            sealing_public_key(announced.sealing_key)
+        except InvalidKey as error:
+            raise MembershipError(f"{announced.name}: {error}") from error
+
+
+def epoch_digest(announcements: Sequence[Announced], *, experiment: str, roster: Roster) -> bytes:
+    """Return what names this set of keys: it binds every envelope to the list all have seen."""
+    digest = hashlib.sha256(b"FedDC epoch v1" + roster.digest + _prefixed(experiment.encode()))
+    for announced in announcements:
+        digest.update(_prefixed(announced.name.encode()) + _prefixed(announced.to_bytes()))
+    return digest.digest()
+
+
+def seal_shares(
+    share: bytes,
+    identity: Identity,
+    *,
+    name: str,
+    experiment: str,
+    epoch: bytes,
+    announcements: Sequence[Announced],
+) -> dict[str, bytes]:
+    """Seal one's share, signed, for every other member."""
+    signature = identity.sign(_SHARE, _share_statement(name, share, experiment, epoch))
+    return {
+        announced.name: envelope.seal(
+            share + signature,
+            context=Context(experiment, epoch, _SHARE_LEG, announced.name),
+            recipient_key=announced.sealing_key,
+            member_key=_NO_MEMBER_KEY,
+        )
+        for announced in announcements
+        if announced.name != name
+    }
+
+
+def open_shares(
+    sealed: Mapping[str, bytes],
+    key: SealingKey,
+    *,
+    name: str,
+    experiment: str,
+    epoch: bytes,
+    roster: Roster,
+) -> dict[str, bytes]:
+    """Open the shares that every other member sealed for `name`, and check who signed them."""
+    if set(sealed) != set(roster.names) - {name}:
+        raise MembershipError("there must be one share of every other member")
+    context = Context(experiment, epoch, _SHARE_LEG, name)
+    shares = {}
+    for sender, data in sealed.items():
+        try:
+            opened = envelope.open(data, context=context, key=key, member_key=_NO_MEMBER_KEY)
+        except EnvelopeError as error:
+            raise MembershipError(f"the share of {sender} {error}") from error
+        share, signature = opened[:SHARE_BYTES], opened[SHARE_BYTES:]
+        statement = _share_statement(sender, share, experiment, epoch)
+        if len(share) != SHARE_BYTES or not verify(
+            roster.identity_of(sender) or b"", _SHARE, statement, signature
+        ):
+            raise MembershipError(f"{sender} did not sign its share")
+        shares[sender] = share
+    return shares
+
+
+def derive_member_key(shares: Mapping[str, bytes], *, roster: Roster, epoch: bytes) -> bytes:
+    """Derive the key that all members have and nobody else: HKDF over every member's share."""
+    if set(shares) != set(roster.names):
+        raise MembershipError("there must be one share of every member")
+    secret = b"".join(shares[name] for name in roster.names)
+    kdf = HKDF(SHA256(), length=32, salt=roster.digest, info=b"FedDC member key v1" + epoch)
+    return kdf.derive(secret)
+
+
+def confirmation(member_key: bytes) -> bytes:
+    """Return a tag by which members can see that they derived the same key; it reveals nothing."""
+    return hmac.digest(member_key, b"FedDC member key confirmation v1", hashlib.sha256)
+
+
+def _statement(name: str, sealing_key: bytes, experiment: str, roster: Roster) -> bytes:
+    parts = (name.encode(), experiment.encode(), roster.digest, sealing_key)
+    return b"".join(_prefixed(part) for part in parts)
+
+
+def _share_statement(name: str, share: bytes, experiment: str, epoch: bytes) -> bytes:
+    return b"".join(_prefixed(part) for part in (name.encode(), experiment.encode(), epoch, share))
+
+
+def _prefixed(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
