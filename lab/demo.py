@@ -12,10 +12,11 @@ from rich.table import Table
 from lab.baselines import train_alone, train_pooled
 from lab.progress import shown
 from lab.simulate import SimulationFailed, simulate
+from learning.settings import Scalar
 from server_app.settings import Settings
 
 # Ninety images of handwritten digits in all, six to a hospital: too few for any one of them.
-TASK = {
+TASK: dict[str, Scalar] = {
     "dataset": "digits",
     "hospitals": 15,
     "samples": 6,
@@ -27,7 +28,7 @@ TASK = {
     "seed": 0,
 }
 PERIOD = 10
-METHODS = {
+METHODS: dict[str, dict[str, Scalar]] = {
     f"FedDC(1, {PERIOD})": {"daisy-period": 1, "aggregation-period": PERIOD},
     f"FedAvg({PERIOD})": {"daisy-period": 0, "aggregation-period": PERIOD},
     "FedAvg(1)": {"daisy-period": 0, "aggregation-period": 1},

@@ -32,14 +32,13 @@ def shown(console: Console, *, bar: bool) -> Iterator[Callable[[Event], None]]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} legs"),
         TextColumn("{task.fields[state]}"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        yield _Bar(progress, progress.add_task("starting Flower", total=0, state=""))
+        yield _Bar(progress, progress.add_task("starting Flower", total=None, state=""))
 
 
 @dataclass
@@ -67,14 +66,14 @@ class _State:
                 self.test_accuracy = event["test_accuracy"]
 
     def __str__(self) -> str:
-        parts = [self.ending]
+        parts = [f"leg {self.done}/{self.legs} {self.ending}".strip()]
         if self.loss is not None:
             parts.append(f"loss {self.loss:.4f}")
         if self.test_accuracy is not None:
             parts.append(f"test accuracy {self.test_accuracy:.1%}")
         if self.missing:
             parts.append(f"{self.missing} missing")
-        return ", ".join(part for part in parts if part)
+        return ", ".join(parts)
 
 
 class _Bar:
@@ -82,14 +81,14 @@ class _Bar:
         self._progress, self._task, self._state = progress, task, _State()
 
     def __call__(self, event: Event) -> None:
-        self._state.add(event)
+        state = self._state
+        state.add(event)
         if event.get("event") == "start":
-            hospitals = len(event["hospitals"])
-            # The wait for Ray is over by now only in part; the estimate counts from the first leg.
-            self._progress.update(
-                self._task, description=f"{hospitals} hospitals", total=self._state.legs
-            )
-        self._progress.update(self._task, completed=self._state.done, state=str(self._state))
+            description = f"{len(event['hospitals'])} hospitals"
+            self._progress.update(self._task, description=description, total=state.legs)
+        # Events come one for every hospital and leg; only these change what is shown.
+        if event.get("event") in ("start", "leg", "evaluation"):
+            self._progress.update(self._task, completed=state.done, state=str(state))
 
 
 @dataclass
@@ -104,6 +103,8 @@ class _Lines:
     def __call__(self, event: Event) -> None:
         self.state.add(event)
         match event.get("event"):
+            case "starting":
+                self._write("starting Flower")
             case "start":
                 self._write(
                     f"{len(event['hospitals'])} hospitals, {event['legs']} legs "
@@ -111,7 +112,7 @@ class _Lines:
                 )
             case "leg" if event["ending"] == "aggregation" or self._is_last:
                 if self._is_last or time.monotonic() - self.last >= _LINE_SECONDS:
-                    self._write(f"leg {self.state.done}/{self.state.legs}: {self.state}")
+                    self._write(str(self.state))
 
     @property
     def _is_last(self) -> bool:

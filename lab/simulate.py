@@ -40,16 +40,19 @@ def simulate(
 ) -> dict[str, Any]:
     """Run FedDC on simulated hospitals and return the run's summary.
 
-    Results go to `run_dir`, which must not hold a run already. `on_event` gets every line of metrics.jsonl
-    soon after it is written. Wrong input is one of INPUT_ERRORS, before anything is started;
-    whatever goes wrong later is a SimulationFailed.
+    Results go to `run_dir`, which must not hold a run already. `on_event` gets a "starting" when
+    the input is found to be right, then every line of metrics.jsonl soon after it is written.
+    Wrong input is one of INPUT_ERRORS, before anything is started; whatever goes wrong later is a
+    SimulationFailed.
     """
     run_dir = run_dir.expanduser().resolve()
     settings = settings.replace(run_dir=str(run_dir))
     _check_cpus(cpus)
     preflight(settings)
     log_path = _new_log(run_dir)
-    events = _Events(run_dir / "metrics.jsonl", on_event or (lambda _: None))
+    tell = on_event or (lambda _: None)
+    tell({"event": "starting"})
+    events = _Events(run_dir / "metrics.jsonl", tell)
     try:
         flower = run_app(
             server_app=SERVER_APP,

@@ -19,7 +19,7 @@ from .keys import SealingKey, sealing_public_key
 OVERHEAD = KEM.MLKEM768_X25519.enc_length() + 16
 _SUITE = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 _VERSION = b"FedDC envelope v1"
-EPOCH_BYTES = 32
+EPOCH_BYTES = MEMBER_KEY_BYTES = 32
 
 
 class EnvelopeError(ValueError):
@@ -34,6 +34,10 @@ class Context:
     epoch: bytes
     leg: int
     recipient: str
+
+    def __post_init__(self) -> None:
+        if len(self.epoch) != EPOCH_BYTES or not 0 <= self.leg < 2**64:
+            raise EnvelopeError("no envelope belongs to such an epoch or leg")
 
     def to_bytes(self) -> bytes:
         return b"".join(
@@ -64,6 +68,9 @@ def open(envelope: bytes, *, context: Context, key: SealingKey, member_key: byte
 
 
 def _info(context: Context, member_key: bytes) -> bytes:
+    # Only shares travel without a member key, at leg 0: it is made of them.
+    if len(member_key) != (MEMBER_KEY_BYTES if context.leg > 0 else 0):
+        raise EnvelopeError("a member key is needed, of 32 bytes, from leg 1 on and only then")
     described = context.to_bytes()
     return described + hmac.digest(member_key, described, hashlib.sha256)
 

@@ -12,6 +12,9 @@ IDENTITY_BYTES = 32
 SIGNATURE_BYTES = 64
 _MLKEM_SEED, _MLKEM_PUBLIC, _X25519 = 64, 1184, 32
 SEALING_KEY_BYTES = _MLKEM_PUBLIC + _X25519
+_PRIME = 2**255 - 19
+_ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER = {0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8}
 
 
 class InvalidKey(ValueError):
@@ -46,8 +49,20 @@ class Identity:
         return self._key.sign(_purposed(purpose, data))
 
 
+def is_identity(public: bytes) -> bool:
+    """Say whether these bytes can be somebody's public identity.
+
+    Not the eight points of small order: nobody has their private key, and anybody can make a
+    signature that verifies under one, over any data.
+    """
+    y = int.from_bytes(public, "little") % 2**255 % _PRIME
+    return len(public) == IDENTITY_BYTES and y not in _SMALL_ORDER
+
+
 def verify(public: bytes, purpose: str, data: bytes, signature: bytes) -> bool:
     """Say whether `signature` is the identity's, over `data`, for this purpose."""
+    if not is_identity(public):
+        return False
     try:
         key = Ed25519PublicKey.from_public_bytes(public)
         key.verify(signature, _purposed(purpose, data))
@@ -98,10 +113,11 @@ def sealing_public_key(data: bytes) -> MLKEM768X25519PublicKey:
     if len(data) != SEALING_KEY_BYTES:
         raise InvalidKey(f"an announced key has {SEALING_KEY_BYTES} bytes, got {len(data)}")
     try:
-        return MLKEM768X25519PublicKey(
-            MLKEM768PublicKey.from_public_bytes(data[:_MLKEM_PUBLIC]),
-            X25519PublicKey.from_public_bytes(data[_MLKEM_PUBLIC:]),
-        )
+        mlkem = MLKEM768PublicKey.from_public_bytes(data[:_MLKEM_PUBLIC])
+        x25519 = X25519PublicKey.from_public_bytes(data[_MLKEM_PUBLIC:])
+        # A point of small order is found out by using it: better here than at the first envelope.
+        X25519PrivateKey.generate().exchange(x25519)
+        return MLKEM768X25519PublicKey(mlkem, x25519)
     except ValueError as error:
         raise InvalidKey(f"not an announced key: {error}") from error
 

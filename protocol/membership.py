@@ -100,6 +100,7 @@ def seal_shares(
     announcements: Sequence[Announced],
 ) -> dict[str, bytes]:
     """Seal one's share, signed, for every other member."""
+    _check_length(share)
     signature = identity.sign(_SHARE, _share_statement(name, share, experiment, epoch))
     return {
         announced.name: envelope.seal(
@@ -146,6 +147,8 @@ def derive_member_key(shares: Mapping[str, bytes], *, roster: Roster, epoch: byt
     """Derive the key that all members have and nobody else: HKDF over every member's share."""
     if set(shares) != set(roster.names):
         raise MembershipError("there must be one share of every member")
+    for share in shares.values():
+        _check_length(share)
     secret = b"".join(shares[name] for name in roster.names)
     kdf = HKDF(SHA256(), length=32, salt=roster.digest, info=b"FedDC member key v1" + epoch)
     return kdf.derive(secret)
@@ -154,6 +157,11 @@ def derive_member_key(shares: Mapping[str, bytes], *, roster: Roster, epoch: byt
 def confirmation(member_key: bytes) -> bytes:
     """Return a tag by which members can see that they derived the same key; it reveals nothing."""
     return hmac.digest(member_key, b"FedDC member key confirmation v1", hashlib.sha256)
+
+
+def _check_length(share: bytes) -> None:
+    if len(share) != SHARE_BYTES:
+        raise MembershipError(f"a share has {SHARE_BYTES} bytes, got {len(share)}")
 
 
 def _statement(name: str, sealing_key: bytes, experiment: str, roster: Roster) -> bytes:

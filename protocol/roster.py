@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
 
-from .keys import IDENTITY_BYTES, SIGNATURE_BYTES, Identity, verify
+from .keys import IDENTITY_BYTES, SIGNATURE_BYTES, Identity, is_identity, verify
 
 _PURPOSE = "roster"
 MAX_MEMBERS = 10_000
+MAX_BYTES = 2_000_000
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$"
 _Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 _Identity = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * IDENTITY_BYTES}}}$")]
@@ -97,6 +98,8 @@ class Roster:
 
     @staticmethod
     def from_content(content: bytes) -> "Roster":
+        if len(content) > MAX_BYTES:
+            raise RosterError(f"a roster has at most {MAX_BYTES} bytes, got {len(content)}")
         try:
             form = _Form.model_validate_json(content)
         except ValidationError as error:
@@ -119,8 +122,13 @@ class Roster:
     def _check(self) -> None:
         if list(self.names) != sorted(set(self.names)):
             raise RosterError("members must have different names and be sorted by them")
-        if len({member.identity for member in self.members}) != len(self.members):
-            raise RosterError("two members have the same identity")
+        if len({" ".join(name.lower().split()) for name in self.names}) != len(self.names):
+            raise RosterError("two members' names differ only in capitals or spaces")
+        identities = [self.coordinator, *(member.identity for member in self.members)]
+        if len(set(identities)) != len(identities):
+            raise RosterError("two members, or a member and the coordinator, share an identity")
+        if not all(is_identity(identity) for identity in identities):
+            raise RosterError("an identity is a key that anybody can sign for")
 
 
 def fingerprint(data: bytes) -> str:
@@ -130,7 +138,8 @@ def fingerprint(data: bytes) -> str:
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
+    # Unknown fields are refused as not canonical: a list of a million of them is not worth writing.
+    model_config = ConfigDict(extra="ignore", strict=True)
 
 
 class _MemberForm(_Strict):
@@ -143,7 +152,7 @@ class _Form(_Strict):
     study: _Name
     epoch: Annotated[int, Field(ge=1, lt=2**31)]
     coordinator: _Identity
-    members: Annotated[list[_MemberForm], Field(min_length=2, max_length=MAX_MEMBERS)]
+    members: Annotated[list[_MemberForm], Field(min_length=2, max_length=MAX_MEMBERS), FailFast()]
 
 
 def _canonical(value: object) -> bytes:

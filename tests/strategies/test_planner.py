@@ -120,8 +120,9 @@ def test_plans_follow_from_the_route_seed_alone(fraction: float):
 
 def test_coverage_lets_every_chain_visit_every_hospital_between_aggregations():
     planner = make_planner(5, permutation="coverage")
-    for legs in (make_legs("hhhh" + "a" + "hhhh" + "a")[:5], make_legs("hhhha" * 2)[5:]):
-        plans = run(planner, legs)
+    legs = make_legs("hhhha" * 2)
+    for tour in (legs[:5], legs[5:]):
+        plans = run(planner, tour)
         for task in plans[-1].tasks:  # those it visited, and the one it is trained at now
             assert set(task.parcel.chain.visits) | {task.hospital} == {0, 1, 2, 3, 4}
             assert task.parcel.chain.visits.total() == 4
@@ -315,10 +316,9 @@ def test_an_overdue_hospital_does_not_swallow_the_other_chains():
     for seed in range(30):
         planner = make_planner(3, route_seed=bytes([seed]))
         plans = run(planner, make_legs("h" * 12), silent={1})
-        lost = {task.hospital for task in plans[-1].tasks if task.hospital != 1}
-        assert len(lost) >= 1, "every chain waits for the hospital that never answers"
-        asked = [len(plan.tasks) for plan in plans[1:]]
-        assert min(asked) == max(asked)
+        moving = [sum(task.hospital != 1 for task in plan.tasks) for plan in plans[1:]]
+        assert set(moving) <= {1, 2}
+        assert len(set(moving)) == 1
 
 
 def test_a_hospital_trains_one_model_a_leg_the_oldest_first():
@@ -382,7 +382,7 @@ def test_a_hospital_that_is_back_at_an_aggregation_sends_what_waits_for_it():
 
 def test_lost_chains_are_those_an_aggregation_did_not_get():
     planner = make_planner(5)
-    legs = make_legs("aaha")
+    legs = make_legs("aa")
     finish(planner, planner.plan(legs[0], range(5)))
     assert planner.lost_chains == 0
     finish(planner, planner.plan(legs[1], {0, 1, 2, 3}), silent={0})

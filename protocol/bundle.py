@@ -1,0 +1,37 @@
+"""Several named pieces of bytes as one: what set-up requests and replies carry."""
+
+from collections.abc import Mapping
+
+_LARGEST = 2**31
+
+
+class BundleError(ValueError):
+    """The bytes are not a bundle."""
+
+
+def to_bundle(pieces: Mapping[str, bytes]) -> bytes:
+    """Return name length, name, data length, data for each piece, sorted by name."""
+    parts = []
+    for name in sorted(pieces):
+        for data in (name.encode(), pieces[name]):
+            parts += [len(data).to_bytes(4, "big"), data]
+    return b"".join(parts)
+
+
+def from_bundle(data: bytes) -> dict[str, bytes]:
+    """Read a bundle; anything that `to_bundle` would not have written raises BundleError."""
+    fields: list[bytes] = []
+    position = 0
+    while position < len(data):
+        end = position + 4 + int.from_bytes(data[position : position + 4], "big")
+        if position + 4 > len(data) or end > len(data) or end > _LARGEST:
+            raise BundleError("a bundle is cut off")
+        fields.append(data[position + 4 : end])
+        position = end
+    try:
+        names = [name.decode() for name in fields[::2]]
+    except UnicodeDecodeError as error:
+        raise BundleError("a name in a bundle is not text") from error
+    if len(fields) % 2 or names != sorted(set(names)):
+        raise BundleError("a bundle's names are not in order")
+    return dict(zip(names, fields[1::2], strict=True))

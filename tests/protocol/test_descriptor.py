@@ -1,0 +1,226 @@
+"""The descriptor: read back as written, or refused; what a hospital agrees to is unambiguous."""
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from protocol.descriptor import Descriptor, DescriptorError
+
+WIDE = settings(max_examples=150, deadline=None)
+SEED = bytes(range(32))
+FIELDS: dict[str, Any] = {
+    "aggregation_period": 5,
+    "classes": 2,
+    "daisy_period": 1,
+    "experiment": "e1",
+    "init": "shared",
+    "roster": ["east", "north"],
+    "rounds": 10,
+    "shape": [1, 8, 8],
+    "training": {"learning-rate": 0.1, "model": "mlp", "batch-size": 4, "nesterov": False},
+    "training_seed": SEED.hex(),
+    "version": 1,
+}
+
+names = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1, max_size=20)
+positive = st.integers(1, 2**53 - 1)
+scalars = (
+    st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+)
+descriptors = st.builds(
+    Descriptor,
+    experiment=names,
+    rounds=positive,
+    daisy_period=st.none() | positive,
+    aggregation_period=st.none() | positive,
+    init=st.sampled_from(["shared", "own"]),
+    shape=st.lists(positive, max_size=4).map(tuple),
+    classes=st.integers(0, 2**16),
+    training=st.dictionaries(names, scalars, max_size=4),
+    training_seed=st.binary(min_size=1, max_size=64),
+    roster=st.lists(names, unique=True, max_size=4).map(tuple),
+)
+
+
+def dumped(fields: object) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+def test_the_bytes_are_those_of_the_written_format() -> None:
+    descriptor = Descriptor(
+        experiment="e1",
+        rounds=10,
+        daisy_period=1,
+        aggregation_period=5,
+        init="shared",
+        shape=(1, 8, 8),
+        classes=2,
+        training={"model": "mlp", "learning-rate": 0.1, "batch-size": 4, "nesterov": False},
+        training_seed=SEED,
+        roster=("east", "north"),
+    )
+    assert descriptor.to_bytes() == (
+        b'{"aggregation_period":5,"classes":2,"daisy_period":1,"experiment":"e1","init":"shared",'
+        b'"roster":["east","north"],"rounds":10,"shape":[1,8,8],"training":{"batch-size":4,'
+        b'"learning-rate":0.1,"model":"mlp","nesterov":false},"training_seed":'
+        b'"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f","version":1}'
+    )
+    assert Descriptor.from_bytes(descriptor.to_bytes()) == descriptor
+
+
+@WIDE
+@given(descriptors)
+def test_a_descriptor_comes_back_as_it_was(descriptor: Descriptor) -> None:
+    back = Descriptor.from_bytes(descriptor.to_bytes())
+
+    assert back == descriptor
+    # 1, 1.0 and true are equal to Python and three different settings to a trainer.
+    assert {key: type(value) for key, value in back.training.items()} == {
+        key: type(value) for key, value in descriptor.training.items()
+    }
+
+
+@WIDE
+@given(descriptors)
+def test_a_descriptor_read_by_hand_has_its_fields(descriptor: Descriptor) -> None:
+    fields = json.loads(descriptor.to_bytes())
+
+    assert fields.pop("version") == 1
+    assert bytes.fromhex(fields.pop("training_seed")) == descriptor.training_seed
+    assert tuple(fields.pop("shape")) == descriptor.shape
+    assert tuple(fields.pop("roster")) == descriptor.roster
+    assert fields == {name: getattr(descriptor, name) for name in fields}
+
+
+def test_periods_that_never_come_are_none() -> None:
+    never = Descriptor.from_bytes(
+        dumped(FIELDS | {"daisy_period": None, "aggregation_period": None})
+    )
+
+    assert (never.daisy_period, never.aggregation_period) == (None, None)
+
+
+def test_a_descriptor_does_not_change_and_does_not_print_its_seed() -> None:
+    descriptor = Descriptor.from_bytes(dumped(FIELDS))
+
+    with pytest.raises(ValidationError, match="frozen"):
+        descriptor.rounds = 11
+    assert "training_seed" not in repr(descriptor)
+    assert repr(SEED) not in repr(descriptor)
+
+
+WRONG: list[tuple[str, Any]] = [
+    *[("version", wrong) for wrong in (0, 2, "1", None, True, 1.0)],
+    *[("experiment", wrong) for wrong in ("", 1, None, ["e1"], "e" * 201, "e\n1", "e\x1b[0m")],
+    *[("rounds", wrong) for wrong in ("x", "10", 0, -1, 10.0, True, None, [10], 2**53, 10**400)],
+    *[("daisy_period", wrong) for wrong in ("never", 0, -1, 1.5, False, [], 2**53)],
+    *[("aggregation_period", wrong) for wrong in ("5", 0, -5, 5.0, True, {}, 2**53)],
+    *[("init", wrong) for wrong in ("zero", "", None, 0, ["shared"], "Shared")],
+    *[("shape", wrong) for wrong in ([1.5], ["8"], [0], [-8], [True], [None], [[8]], 8, None)],
+    *[("shape", wrong) for wrong in ("188", {"0": 8}, [2**53])],
+    *[("classes", wrong) for wrong in ("2", -1, 2.0, True, None, [2], 2**16 + 1)],
+    *[("training", wrong) for wrong in (None, [], "mlp", 1, [["model", "mlp"]])],
+    *[("training", {"model": wrong}) for wrong in (None, ["mlp"], {"name": "mlp"}, [])],
+    *[("training", {"rate": wrong}) for wrong in (float("nan"), float("inf"), 2**63, 10**400)],
+    *[("training", {wrong: 1}) for wrong in ("", "k" * 201, "key\n")],
+    *[("training_seed", wrong) for wrong in ("", "xyz", "0", 7, None, [1], "00" * 65, "0 0")],
+    *[("training_seed", wrong) for wrong in (SEED.hex().upper(), SEED.hex() + " ", "0x00")],
+    *[("roster", wrong) for wrong in (["north", "north"], [""], [1], [None], "north", None)],
+    *[("roster", wrong) for wrong in ({"north": 1}, [["north"]], ["north\n"], ["n" * 201])],
+]
+
+
+@pytest.mark.parametrize(("field", "wrong"), WRONG, ids=lambda value: repr(value)[:40])
+def test_a_field_of_the_wrong_type_or_size_is_refused(field: str, wrong: object) -> None:
+    assert Descriptor.from_bytes(dumped(FIELDS)).rounds == 10
+    with pytest.raises(DescriptorError, match=r"^not a descriptor: "):
+        Descriptor.from_bytes(dumped(FIELDS | {field: wrong}))
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_missing_field_is_refused(field: str) -> None:
+    with pytest.raises(DescriptorError):
+        Descriptor.from_bytes(dumped({key: FIELDS[key] for key in FIELDS if key != field}))
+
+
+def test_an_extra_field_is_refused() -> None:
+    with pytest.raises(DescriptorError):
+        Descriptor.from_bytes(dumped(FIELDS | {"code": "import os"}))
+
+
+SECOND_SPELLINGS = {
+    "white space": dumped(FIELDS).replace(b",", b" ,", 1),
+    "another order": json.dumps(dict(reversed(FIELDS.items())), separators=(",", ":")).encode(),
+    "a key twice": dumped(FIELDS).replace(b'"rounds":10', b'"rounds":10,"rounds":10'),
+    "a rate written longer": dumped(FIELDS).replace(b"0.1", b"0.10"),
+    "a rate with an exponent": dumped(FIELDS).replace(b"0.1", b"1e-1"),
+    "an escape": dumped(FIELDS).replace(b"mlp", rb"ml\u0070"),
+}
+
+
+@pytest.mark.parametrize("data", SECOND_SPELLINGS.values(), ids=SECOND_SPELLINGS)
+def test_a_second_spelling_of_a_descriptor_is_refused(data: bytes) -> None:
+    with pytest.raises(DescriptorError):
+        Descriptor.from_bytes(data)
+
+
+HOSTILE = {
+    "nothing": b"",
+    "null": b"null",
+    "a list": b"[1]",
+    "not UTF-8": b'{"version":"\xff"}',
+    "deep": b"[" * 200_000,
+    "deep in a field": dumped(FIELDS).replace(b'["east","north"]', b"[" * 5_000 + b"]" * 5_000),
+    "a million digits": dumped(FIELDS).replace(b'"rounds":10', b'"rounds":' + b"1" * 1_000_000),
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_bytes_are_refused_and_nothing_worse(data: bytes) -> None:
+    with pytest.raises(DescriptorError):
+        Descriptor.from_bytes(data)
+
+
+def assert_read_exactly_or_refused(data: bytes) -> None:
+    try:
+        descriptor = Descriptor.from_bytes(data)
+    except DescriptorError:
+        return
+    assert descriptor.to_bytes() == data
+
+
+def test_a_descriptor_cut_off_anywhere_is_refused() -> None:
+    data = dumped(FIELDS)
+
+    for length in range(len(data)):
+        with pytest.raises(DescriptorError):
+            Descriptor.from_bytes(data[:length])
+
+
+def test_a_descriptor_with_any_one_byte_changed_is_read_exactly_or_refused() -> None:
+    data = dumped(FIELDS)
+
+    for place in range(len(data)):
+        for byte in range(0, 256, 5):
+            assert_read_exactly_or_refused(data[:place] + bytes([byte]) + data[place + 1 :])
+
+
+@WIDE
+@given(st.binary(max_size=100), st.randoms(use_true_random=False))
+def test_arbitrary_and_mutated_bytes_are_read_exactly_or_refused(
+    noise: bytes, random: Random
+) -> None:
+    assert_read_exactly_or_refused(noise)
+    data = dumped(FIELDS)
+    for _ in range(20):
+        place, removed = random.randrange(len(data) + 1), random.randrange(4)
+        inserted = random.choice([b"", b"0", b",", b"]", b"}", b'"', b"\xff", b"null", noise[:5]])
+        assert_read_exactly_or_refused(data[:place] + inserted + data[place + removed :])

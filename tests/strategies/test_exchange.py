@@ -1,0 +1,218 @@
+"""One exchange: who answered what, and why the others did not."""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from flwr.app import Context, Error, Message, RecordDict
+
+from lab.inprocess import InProcessGrid
+from protocol.messages import (
+    Carries,
+    Hello,
+    Introduction,
+    Refusal,
+    RefusalCode,
+    Request,
+    TrainLeg,
+    encode,
+)
+from protocol.records import from_records, to_records
+from strategies import exchange as module
+from strategies.exchange import exchange
+
+Conduct = Callable[[Message], Message | None]
+
+
+class Clock:
+    """Time that passes only where somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+def introduce(message: Message) -> Message:
+    reply = Introduction(hospital=f"hospital of node {message.metadata.dst_node_id}")
+    return Message(to_records(encode(reply)), reply_to=message)
+
+
+class StubGrid(InProcessGrid):
+    """Three nodes that introduce themselves, but for those told otherwise."""
+
+    def __init__(self, **conduct: Conduct) -> None:
+        def app(message: Message, _: Context) -> Message:
+            self.received.append(message)
+            behave = conduct.get(f"node_{message.metadata.dst_node_id}", introduce)
+            return behave(message)  # type: ignore[return-value]
+
+        super().__init__(app, 3, {})  # type: ignore[arg-type]
+        self.received: list[Message] = []
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return [reply for reply in super().pull_messages(message_ids) if reply is not None]
+
+
+HELLOS: dict[int, Request] = {100: Hello(), 101: Hello(), 102: Hello()}
+
+
+def test_every_node_gets_its_own_request_and_its_answer_is_read():
+    requests: dict[int, Request] = {
+        node: TrainLeg(
+            experiment="e",
+            leg=node,
+            first_round=0,
+            local_rounds=1,
+            carries=Carries.AGGREGATE,
+            recipient=None,
+            payload=b"model" * node,
+        )
+        for node in (100, 102)
+    }
+    grid = StubGrid()
+    answers = exchange(grid, requests, timeout=5, group="leg-1")
+    assert {m.metadata.dst_node_id: from_records(m.content) for m in grid.received} == {
+        node: encode(request) for node, request in requests.items()
+    }
+    assert {m.metadata.group_id for m in grid.received} == {"leg-1"}
+    assert set(answers) == {100, 102}
+    for node, answer in answers.items():
+        assert answer.reply == Introduction(hospital=f"hospital of node {node}")
+        assert answer.problem == ""
+        assert answer.bytes_down == len(encode(requests[node]))
+        assert answer.bytes_up == len(encode(answer.reply))
+
+
+def test_a_message_lives_longer_than_the_exchange_waits():
+    # Flower would drop an answer that arrives after its message's time to live.
+    grid = StubGrid()
+    exchange(grid, HELLOS, timeout=500, group="hello")
+    assert all(message.metadata.ttl > 500 for message in grid.received)
+
+
+def test_nothing_to_ask_is_answered_at_once():
+    assert exchange(StubGrid(), {}, timeout=100, group="leg-1") == {}
+
+
+def test_a_raising_client_app_gives_its_error_code_and_the_others_answer():
+    def raises(message: Message) -> Message:
+        raise RuntimeError("patient 4711 is not a number")
+
+    answers = exchange(StubGrid(node_101=raises), HELLOS, timeout=5, group="hello")
+    assert (answers[101].reply, answers[101].problem) == (None, "Flower error 2")
+    assert answers[100].problem == answers[102].problem == ""
+
+
+def test_an_error_is_the_asked_nodes_even_if_flower_names_another():
+    def killed(message: Message) -> Message:
+        reply = Message(Error(code=5, reason="node is gone"), reply_to=message)
+        reply.metadata.__dict__["_src_node_id"] = 1
+        return reply
+
+    answers = exchange(StubGrid(node_102=killed), HELLOS, timeout=5, group="hello")
+    assert set(answers) == {100, 101, 102}
+    assert answers[102].problem == "Flower error 5"
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (RecordDict(), "unreadable reply: not a FedDC message"),
+        (to_records(b""), "unreadable reply: does not begin like a message"),
+        (to_records(b"\x80\x04garbage" * 50), "unreadable reply: does not begin like a message"),
+        (to_records(encode(Refusal(code=RefusalCode.MALFORMED))[:-3]), "unreadable reply: header"),
+        (to_records(encode(Hello())), "unreadable reply: "),  # a request is no reply
+    ],
+)
+def test_what_is_no_reply_is_unreadable(content: RecordDict, problem: str):
+    def garbles(message: Message) -> Message:
+        return Message(content, reply_to=message)
+
+    answers = exchange(StubGrid(node_100=garbles), HELLOS, timeout=5, group="hello")
+    assert answers[100].reply is None
+    assert answers[100].problem.startswith(problem)
+    assert answers[101].problem == answers[102].problem == ""
+
+
+def test_a_refusal_is_a_reply_and_a_problem():
+    def refuses(message: Message) -> Message:
+        refusal = Refusal(code=RefusalCode.ROUNDS_REFUSED)
+        return Message(to_records(encode(refusal)), reply_to=message)
+
+    answer = exchange(StubGrid(node_100=refuses), HELLOS, timeout=5, group="hello")[100]
+    assert isinstance(answer.reply, Refusal)
+    assert answer.problem == "refused: rounds-refused"
+
+
+def test_a_silent_node_is_given_up_after_the_timeout(clock: Clock):
+    grid = StubGrid(node_101=lambda _: None)
+    answers = exchange(grid, HELLOS, timeout=30, group="hello")
+    assert answers[101].reply is None
+    assert answers[101].problem == "no answer in 30 s"
+    assert answers[101].seconds == 30
+    assert answers[101].bytes_down == len(encode(Hello()))
+    assert 30 <= clock.now < 31
+    assert answers[100].seconds < 1
+    assert answers[102].seconds < 1
+
+
+def test_an_answer_is_read_soon_after_it_came_not_in_three_seconds(clock: Clock):
+    class SlowGrid(StubGrid):
+        def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+            return super().pull_messages(message_ids) if clock.now > 7.0 else []
+
+    answers = exchange(SlowGrid(), HELLOS, timeout=60, group="hello")
+    assert all(answer.problem == "" for answer in answers.values())
+    assert all(7.0 < answer.seconds < 7.3 for answer in answers.values())
+
+
+def test_a_reply_to_something_else_is_ignored(clock: Clock) -> None:
+    grid = StubGrid(node_102=lambda _: None)
+    earlier = Message(to_records(encode(Hello())), 102, "train")
+    earlier.metadata.__dict__["_message_id"] = "a message of an earlier leg"
+    pull = grid.pull_messages
+
+    def pull_more(message_ids: Iterable[str]) -> Iterable[Message]:
+        clock.sleep(1)
+        return [*pull(message_ids), introduce(earlier)]
+
+    grid.pull_messages = pull_more  # type: ignore[method-assign]
+    answers = exchange(grid, HELLOS, timeout=10, group="hello")
+    assert set(answers) == {100, 101, 102}
+    assert answers[102].problem == "no answer in 10 s"
+
+
+@pytest.mark.parametrize("ids", [[], [""], [None]], ids=["no id", "empty id", "None"])
+def test_undeliverable_messages_are_known_at_once(ids: list[Any], clock: Clock):
+    # The in-memory grid leaves such a message out, a SuperLink gives it an empty id.
+    class PartlyOffline(StubGrid):
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            (message,) = messages
+            return super().push_messages([message]) if message.metadata.dst_node_id == 101 else ids
+
+    answers = exchange(PartlyOffline(), HELLOS, timeout=600, group="hello")
+    assert set(answers) == {100, 101, 102}
+    assert answers[101].problem == ""
+    for node in (100, 102):
+        assert (answers[node].reply, answers[node].problem) == (None, "not connected")
+    assert clock.now < 1
+
+
+def test_real_time_is_waited_for():
+    started = time.monotonic()
+    answers = exchange(StubGrid(node_100=lambda _: None), HELLOS, timeout=0.3, group="hello")
+    assert answers[100].problem == "no answer in 0.3 s"
+    assert 0.3 <= time.monotonic() - started < 5
