@@ -1,7 +1,8 @@
 """The courier: Flower's ClientApp, which carries requests to the hospital and replies back.
 
 The coordinator ships this code, so it is trusted with nothing: it sees bytes it can't read, and
-imports neither torch nor anything that holds data or keys.
+imports neither torch nor anything that holds data or keys. Every leg waits for a new Python to
+import it, so it imports next to nothing.
 """
 
 from importlib import import_module
@@ -12,6 +13,9 @@ from flwr.clientapp import ClientApp
 
 from protocol.records import from_records, to_records
 
+from .socket_client import ask
+
+_SOCKET, _POSITION = "agent-socket", "partition-id"
 _SIMULATED = "client_app.simulated"  # loaded by name: it imports torch
 
 app = ClientApp()
@@ -24,8 +28,14 @@ class _Hospital(Protocol):
 @app.train()
 def carry(message: Message, context: Context) -> Message:
     """Carry one request to the hospital and its reply back."""
-    if "partition-id" not in context.node_config:
-        raise RuntimeError("this node is no simulated hospital: node config has no partition-id")
-    hospital = cast(_Hospital, import_module(_SIMULATED))
-    reply = hospital.answer(from_records(message.content), context)
+    request = from_records(message.content)
+    if _SOCKET in context.node_config:
+        reply = ask(str(context.node_config[_SOCKET]), request)
+    elif _POSITION in context.node_config:
+        reply = cast(_Hospital, import_module(_SIMULATED)).answer(request, context)
+    else:
+        raise RuntimeError(
+            f"this node leads to no hospital: its node config has neither {_SOCKET} (the path of "
+            f"an agent's socket) nor {_POSITION} (a simulated hospital)"
+        )
     return Message(to_records(reply), reply_to=message)

@@ -33,8 +33,13 @@ def new_home() -> Iterator[Path]:
         yield home
     finally:
         with _undisturbed():
-            end_all(home)
-            shutil.rmtree(home, ignore_errors=True)
+            clear(home)
+
+
+def clear(home: Path) -> None:
+    """Stop every other process of a simulation and remove its folder."""
+    end_all(home)
+    shutil.rmtree(home, ignore_errors=True)
 
 
 def command_lines(home: Path) -> list[str]:
@@ -45,7 +50,7 @@ def command_lines(home: Path) -> list[str]:
 
 
 def end_all(home: Path) -> None:
-    """Kill the processes of a simulation, and what they start meanwhile, until none is left.
+    """Kill a simulation's other processes, and what they start meanwhile, until none is left.
 
     They are not asked first: results are in the run folder by then, nothing they hold is kept.
     """
@@ -76,7 +81,7 @@ def _of(home: Path) -> list[int]:
     if not VISIBLE:
         return []
     pids = (int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal())
-    return [pid for pid in pids if _belongs(pid, home)]
+    return [pid for pid in pids if pid != os.getpid() and _belongs(pid, home)]
 
 
 def _belongs(pid: int, home: Path) -> bool:

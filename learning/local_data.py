@@ -1,4 +1,4 @@
-"""The data of a simulated study: one data set, split between the hospitals."""
+"""A hospital's data: its own, or its part of a simulated study's one data set."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -8,20 +8,27 @@ import numpy as np
 from .data import DataOptions, Dataset, Share, SplitOptions, default_folder, load, split
 from .settings import LocalSettings
 
+# What is held out must be the same after every restart, or it would have been trained on.
+_HELD_OUT_SEED = 0
+
+
+def load_own(
+    local: LocalSettings, name: str, *, classes: tuple[str, ...] = (), standardise: bool = True
+) -> Share:
+    """Load all that a real hospital has: its test set, or `test-share` of it, is held out."""
+    dataset = load(
+        local.dataset,
+        folder=_folder(local),
+        seed=_HELD_OUT_SEED,
+        options=_options(local, classes=classes, standardise=standardise),
+    )
+    return Share(name, dataset.train, dataset.test)
+
 
 @lru_cache(maxsize=1)
 def load_dataset(local: LocalSettings, seed: int) -> Dataset:
     """Load the data set that the settings name; `seed` draws its test set."""
-    folder = Path(local.data_dir) if local.data_dir else default_folder(local.dataset)
-    options = DataOptions(
-        test_share=local.test_share,
-        image_size=local.image_size or None,
-        image_mode=local.image_mode,
-        group_column=local.group_column,
-        label_column=local.label_column,
-        silo_column=local.silo_column or None,
-    )
-    return load(local.dataset, folder=folder, seed=seed, options=options)
+    return load(local.dataset, folder=_folder(local), seed=seed, options=_options(local))
 
 
 @lru_cache(maxsize=1)
@@ -37,3 +44,22 @@ def load_shares(local: LocalSettings, hospitals: int, seed: int) -> tuple[Share,
         smallest=local.smallest,
     )
     return tuple(split(load_dataset(local, seed).train, how, np.random.default_rng(seed)))
+
+
+def _folder(local: LocalSettings) -> Path | None:
+    return Path(local.data_dir) if local.data_dir else default_folder(local.dataset)
+
+
+def _options(
+    local: LocalSettings, *, classes: tuple[str, ...] = (), standardise: bool = True
+) -> DataOptions:
+    return DataOptions(
+        test_share=local.test_share,
+        classes=classes,
+        image_size=local.image_size or None,
+        image_mode=local.image_mode,
+        group_column=local.group_column,
+        label_column=local.label_column,
+        silo_column=local.silo_column or None,
+        standardise=standardise,
+    )

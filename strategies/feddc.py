@@ -24,7 +24,7 @@ from .members import Members, QuorumNotReached, agree, deliver, meet
 from .permutation import Permutation
 from .planner import Plan, Planner, Task, cohort_size
 from .report import LegReport, Observer
-from .schedule import Ending, Schedule
+from .schedule import Ending, Leg, Schedule
 from .wrapped import Contribution, Wrapped, check_wrapped, least_hospitals, least_models
 
 Weighting = Literal["equal", "examples", "chain-examples"]
@@ -158,7 +158,10 @@ class FedDC(Strategy):
             log(INFO, "[leg %d/%d] ends in %s", leg.number, len(legs), leg.ending)
             started = time.monotonic()
             plan = planner.plan(leg, members.present(grid))
-            self._check_quorum(plan, members, absent(plan), wrapped.model)
+            least = self._least_models(leg, first_model)
+            self._check_quorum(
+                plan, members, absent(plan), max(least, least_hospitals(self.strategy))
+            )
             nodes = [members.nodes[hospital] for hospital in plan.cohort]
             if wrapped.configure(nodes, config, grid) != agreed:
                 raise ValueError(
@@ -172,7 +175,7 @@ class FedDC(Strategy):
             }
             answers = exchange(grid, requests, timeout=timeout, group=f"leg-{leg.number}")
             trained, missing = sort_answers(plan, answers, members, wrapped.model)
-            self._check_quorum(plan, members, missing, wrapped.model)
+            self._check_quorum(plan, members, missing, least)
             if missing:
                 who = _with_reasons(members, missing)
                 log(WARNING, "leg %d: missing %s", leg.number, who)
@@ -222,7 +225,7 @@ class FedDC(Strategy):
     def _check(self, members: Members, model: ModelState) -> None:
         check_wrapped(
             self.strategy,
-            parameters=sum(array.size for array in model.parameters.values()),
+            parameters=_parameters(model),
             cohort=cohort_size(len(members), self.fraction),
             chained=self.daisy_period is not None or self.fraction < 1,
         )
@@ -260,21 +263,24 @@ class FedDC(Strategy):
             route_seed=self.route_seed,
         )
 
+    def _least_models(self, leg: Leg, model: ModelState) -> int:
+        if leg.ending is Ending.HAND_OVER:
+            return 1
+        return least_models(self.strategy, _parameters(model))
+
     def _check_quorum(
-        self, plan: Plan[bytes], members: Members, missing: Mapping[int, str], model: ModelState
+        self, plan: Plan[bytes], members: Members, missing: Mapping[int, str], least: int
     ) -> None:
-        """Refuse a leg with fewer hospitals than the quorum or than the strategy needs.
+        """Refuse a leg with fewer hospitals than the quorum or than `least`.
 
         Asked before anybody trains, about who is not connected, and again when all have answered.
         """
         there = set(plan.drawn) - set(missing)
-        least = least_hospitals(self.strategy)
         if plan.leg.ending is Ending.AGGREGATION:
             # Here only models count: who has none, because a chain is parked, adds nothing.
             idle = there - {task.hospital for task in plan.tasks}
             missing = dict(missing) | dict.fromkeys(idle, "has no model")
             there -= idle
-            least = least_models(self.strategy, sum(a.size for a in model.parameters.values()))
         needed = max(least, math.ceil(self.quorum * len(plan.drawn)))
         if len(there) < needed:
             raise QuorumNotReached(
@@ -370,6 +376,10 @@ def _request(task: Task[bytes], experiment: str, members: Members) -> TrainLeg:
 def _as_record(model: ModelState) -> ArrayRecord:
     arrays = model.parameters | model.buffers
     return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
+
+
+def _parameters(model: ModelState) -> int:
+    return sum(array.size for array in model.parameters.values())
 
 
 def _names(members: Members, positions: Iterable[int]) -> tuple[str, ...]:

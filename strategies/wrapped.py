@@ -276,7 +276,7 @@ def _mean(models: Sequence[Arrays], weights: NDArray[np.float64]) -> Arrays:
         for weight, model in zip(weights, models, strict=True):
             mean += weight * model[name].astype(np.float64)
         if not np.issubdtype(first.dtype, np.floating):
-            mean = np.rint(mean)
+            np.rint(mean, out=mean)  # in place: its result for a counter would be no array
         result[name] = mean.astype(first.dtype)
     return result
 

@@ -31,9 +31,7 @@ from protocol.messages import (
 
 WIDE = settings(max_examples=200, deadline=None)
 
-names = st.text(
-    st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1, max_size=40
-)
+names = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1, max_size=40)
 counts = st.integers(0, 2**53 - 1)
 figures = st.floats()
 perhaps = st.none() | figures
@@ -367,6 +365,7 @@ def test_a_reply_is_no_request(reply: Reply) -> None:
 
 
 # --- whatever comes in: a message with exactly these bytes, or MessageError -----------------------
+
 
 def assert_read_exactly_or_refused(data: bytes) -> None:
     try:

@@ -144,9 +144,7 @@ REFUSED: dict[str, bytes] = {
     "a tensor of an unknown section": document({"keys/w": W}),
     "a tensor that only begins like a section": document({"parameters/w": W}),
     "an unknown dtype": document({"parameter/w": W | {"dtype": "F31"}}),
-    "bfloat16, which NumPy has not": document(
-        {"parameter/w": W | {"dtype": "BF16", "shape": [4]}}
-    ),
+    "bfloat16, which NumPy has not": document({"parameter/w": W | {"dtype": "BF16", "shape": [4]}}),
     "float8": document({"parameter/w": W | {"dtype": "F8_E4M3", "shape": [8]}}),
     "float8, other": document({"parameter/w": W | {"dtype": "F8_E5M2", "shape": [8]}}),
     "float4": document({"parameter/w": W | {"dtype": "F4", "shape": [16]}}),
@@ -198,7 +196,9 @@ def test_bytes_that_are_no_model_are_refused_and_nothing_worse(data: bytes) -> N
 
 def test_a_pickle_is_refused() -> None:
     with pytest.raises(ModelBytesError):
-        ModelState.from_bytes(b"\x80\x04\x95\x17\0\0\0\0\0\0\0\x8c\x05posix\x94\x8c\x06system\x94\x93.")
+        ModelState.from_bytes(
+            b"\x80\x04\x95\x17\0\0\0\0\0\0\0\x8c\x05posix\x94\x8c\x06system\x94\x93."
+        )
 
 
 def test_an_empty_tensor_is_a_tensor() -> None:
@@ -255,14 +255,14 @@ def test_arbitrary_and_mutated_bytes_are_a_model_or_refused(data: bytes, random:
         assert_model_or_refused(good[:place] + inserted + good[place + removed :])
 
 
-odd: list[Any] = [None, True, -1, 0, 1, 2**31, 2**63, 2**64, 1.5, "", "F32", [], [0], [2, 2**62], {}]
+ODD: list[Any] = [None, True, -1, 0, 1, 2**31, 2**64, 1.5, "", "F32", [], [0], [2, 2**62], {}]
 
 
 @pytest.mark.parametrize("field", ["dtype", "shape", "data_offsets", "extra"])
 def test_an_odd_value_in_the_header_is_a_model_or_refused(field: str) -> None:
-    for value in odd:
+    for value in ODD:
         assert_model_or_refused(document({"parameter/w": W | {field: value}}))
         assert_model_or_refused(document({"parameter/w": value, "buffer/w": W}))
-        for second in odd:
+        for second in ODD:
             changed = {"dtype": "U8", "shape": second, "data_offsets": [0, 8], field: value}
             assert_model_or_refused(document({"parameter/w": changed}))

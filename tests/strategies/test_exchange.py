@@ -69,7 +69,7 @@ class StubGrid(InProcessGrid):
 HELLOS: dict[int, Request] = {100: Hello(), 101: Hello(), 102: Hello()}
 
 
-def test_every_node_gets_its_own_request_and_its_answer_is_read():
+def test_every_node_gets_its_own_request_and_its_answer_is_read() -> None:
     requests: dict[int, Request] = {
         node: TrainLeg(
             experiment="e",
@@ -96,18 +96,18 @@ def test_every_node_gets_its_own_request_and_its_answer_is_read():
         assert answer.bytes_up == len(encode(answer.reply))
 
 
-def test_a_message_lives_longer_than_the_exchange_waits():
+def test_a_message_lives_longer_than_the_exchange_waits() -> None:
     # Flower would drop an answer that arrives after its message's time to live.
     grid = StubGrid()
     exchange(grid, HELLOS, timeout=500, group="hello")
     assert all(message.metadata.ttl > 500 for message in grid.received)
 
 
-def test_nothing_to_ask_is_answered_at_once():
+def test_nothing_to_ask_is_answered_at_once() -> None:
     assert exchange(StubGrid(), {}, timeout=100, group="leg-1") == {}
 
 
-def test_a_raising_client_app_gives_its_error_code_and_the_others_answer():
+def test_a_raising_client_app_gives_its_error_code_and_the_others_answer() -> None:
     def raises(message: Message) -> Message:
         raise RuntimeError("patient 4711 is not a number")
 
@@ -116,7 +116,7 @@ def test_a_raising_client_app_gives_its_error_code_and_the_others_answer():
     assert answers[100].problem == answers[102].problem == ""
 
 
-def test_an_error_is_the_asked_nodes_even_if_flower_names_another():
+def test_an_error_is_the_asked_nodes_even_if_flower_names_another() -> None:
     def killed(message: Message) -> Message:
         reply = Message(Error(code=5, reason="node is gone"), reply_to=message)
         reply.metadata.__dict__["_src_node_id"] = 1
@@ -137,7 +137,7 @@ def test_an_error_is_the_asked_nodes_even_if_flower_names_another():
         (to_records(encode(Hello())), "unreadable reply: "),  # a request is no reply
     ],
 )
-def test_what_is_no_reply_is_unreadable(content: RecordDict, problem: str):
+def test_what_is_no_reply_is_unreadable(content: RecordDict, problem: str) -> None:
     def garbles(message: Message) -> Message:
         return Message(content, reply_to=message)
 
@@ -147,7 +147,7 @@ def test_what_is_no_reply_is_unreadable(content: RecordDict, problem: str):
     assert answers[101].problem == answers[102].problem == ""
 
 
-def test_a_refusal_is_a_reply_and_a_problem():
+def test_a_refusal_is_a_reply_and_a_problem() -> None:
     def refuses(message: Message) -> Message:
         refusal = Refusal(code=RefusalCode.ROUNDS_REFUSED)
         return Message(to_records(encode(refusal)), reply_to=message)
@@ -157,7 +157,7 @@ def test_a_refusal_is_a_reply_and_a_problem():
     assert answer.problem == "refused: rounds-refused"
 
 
-def test_a_silent_node_is_given_up_after_the_timeout(clock: Clock):
+def test_a_silent_node_is_given_up_after_the_timeout(clock: Clock) -> None:
     grid = StubGrid(node_101=lambda _: None)
     answers = exchange(grid, HELLOS, timeout=30, group="hello")
     assert answers[101].reply is None
@@ -169,7 +169,7 @@ def test_a_silent_node_is_given_up_after_the_timeout(clock: Clock):
     assert answers[102].seconds < 1
 
 
-def test_an_answer_is_read_soon_after_it_came_not_in_three_seconds(clock: Clock):
+def test_an_answer_is_read_soon_after_it_came_not_in_three_seconds(clock: Clock) -> None:
     class SlowGrid(StubGrid):
         def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
             return super().pull_messages(message_ids) if clock.now > 7.0 else []
@@ -196,7 +196,7 @@ def test_a_reply_to_something_else_is_ignored(clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("ids", [[], [""], [None]], ids=["no id", "empty id", "None"])
-def test_undeliverable_messages_are_known_at_once(ids: list[Any], clock: Clock):
+def test_undeliverable_messages_are_known_at_once(ids: list[Any], clock: Clock) -> None:
     # The in-memory grid leaves such a message out, a SuperLink gives it an empty id.
     class PartlyOffline(StubGrid):
         def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -211,7 +211,7 @@ def test_undeliverable_messages_are_known_at_once(ids: list[Any], clock: Clock):
     assert clock.now < 1
 
 
-def test_real_time_is_waited_for():
+def test_real_time_is_waited_for() -> None:
     started = time.monotonic()
     answers = exchange(StubGrid(node_100=lambda _: None), HELLOS, timeout=0.3, group="hello")
     assert answers[100].problem == "no answer in 0.3 s"

@@ -35,7 +35,7 @@ def meetings(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 @given(kind=st.sampled_from(KINDS), meeting=meetings(), data=st.data())
 def test_every_sender_has_a_recipient_of_its_own(
     kind: Permutation, meeting: tuple[list[int], list[int]], data: st.DataObject
-):
+) -> None:
     senders, recipients = meeting
     table = data.draw(
         st.dictionaries(st.tuples(st.integers(0, 14), st.integers(0, 14)), st.integers(0, 3))
@@ -47,7 +47,7 @@ def test_every_sender_has_a_recipient_of_its_own(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_same_generator_same_routes_other_generator_other_routes(kind: Permutation):
+def test_same_generator_same_routes_other_generator_other_routes(kind: Permutation) -> None:
     def routes(seed: int) -> dict[int, int]:
         return assign(kind, range(12), range(12), no_visits, rng(seed))
 
@@ -64,7 +64,7 @@ def frequencies(kind: Permutation, size: int, draws: int) -> Counter[tuple[int, 
     )
 
 
-def test_uniform_draws_all_permutations_equally_often_fixed_points_included():
+def test_uniform_draws_all_permutations_equally_often_fixed_points_included() -> None:
     drawn = frequencies("uniform", 4, 12_000)
     assert set(drawn) == set(permutations(range(4)))
     assert chisquare(list(drawn.values())).pvalue > 0.001
@@ -72,7 +72,7 @@ def test_uniform_draws_all_permutations_equally_often_fixed_points_included():
     assert staying / 12_000 == pytest.approx(1.0, abs=0.05)  # one fixed point on average
 
 
-def test_derangement_draws_all_derangements_equally_often_and_nothing_else():
+def test_derangement_draws_all_derangements_equally_often_and_nothing_else() -> None:
     drawn = frequencies("derangement", 4, 9_000)
     derangements = {p for p in permutations(range(4)) if all(i != r for i, r in enumerate(p))}
     assert len(derangements) == 9
@@ -81,7 +81,7 @@ def test_derangement_draws_all_derangements_equally_often_and_nothing_else():
 
 
 @pytest.mark.parametrize("kind", ["uniform", "derangement", "coverage"])
-def test_every_hospital_sends_to_every_other_about_equally_often(kind: Permutation):
+def test_every_hospital_sends_to_every_other_about_equally_often(kind: Permutation) -> None:
     # Were one shift preferred, its recipients would know who sent.
     drawn = frequencies(kind, 5, 2_000)
     to = np.zeros((5, 5))
@@ -97,7 +97,7 @@ def test_every_hospital_sends_to_every_other_about_equally_often(kind: Permutati
 @given(meeting=meetings(), seed=st.integers(0, 1000))
 def test_derangement_leaves_a_model_in_place_only_where_it_must(
     meeting: tuple[list[int], list[int]], seed: int
-):
+) -> None:
     senders, recipients = meeting
     routes = assign("derangement", senders, recipients, no_visits, rng(seed))
     stay = sum(s == r for s, r in routes.items())
@@ -113,7 +113,7 @@ def repeats(routes: dict[int, int], recipients: list[int], visits: Visits) -> in
 
 
 @given(size=st.integers(1, 5), data=st.data())
-def test_coverage_repeats_as_rarely_as_the_best_of_all_permutations(size: int, data: st.DataObject):
+def test_coverage_repeats_as_rarely_as_the_best_of_all_permutations(size: int, data: st.DataObject) -> None:
     count = st.integers(0, 2)
     row = st.lists(count, min_size=size, max_size=size)
     table = data.draw(st.lists(row, min_size=size, max_size=size))
@@ -130,7 +130,7 @@ def test_coverage_repeats_as_rarely_as_the_best_of_all_permutations(size: int, d
     assert repeats(routes, hospitals, visits) == best
 
 
-def test_coverage_takes_any_of_the_best_permutations():
+def test_coverage_takes_any_of_the_best_permutations() -> None:
     # Two chains were at 0 and 1, two at 2 and 3: four repeat-free assignments.
     table = [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
     drawn = {
@@ -161,13 +161,13 @@ def walk(hospitals: int, legs: int, seed: int) -> list[list[int]]:
 
 
 @given(hospitals=st.integers(2, 9), seed=st.integers(0, 1000))
-def test_coverage_visits_every_hospital_once_and_then_again(hospitals: int, seed: int):
+def test_coverage_visits_every_hospital_once_and_then_again(hospitals: int, seed: int) -> None:
     for journey in walk(hospitals, 2 * hospitals, seed):
         assert sorted(journey[:hospitals]) == list(range(hospitals))
         assert sorted(journey[hospitals:]) == list(range(hospitals))
 
 
-def test_coverage_is_no_fixed_cyclic_shift():
+def test_coverage_is_no_fixed_cyclic_shift() -> None:
     shifts = Counter()
     for seed in range(50):
         for journey in walk(6, 6, seed):
@@ -176,7 +176,7 @@ def test_coverage_is_no_fixed_cyclic_shift():
     assert shifts[True] < 0.05 * shifts.total()
 
 
-def test_coverage_ignores_hospitals_that_are_absent():
+def test_coverage_ignores_hospitals_that_are_absent() -> None:
     # The chain at 0 was at 1 and 2; only 3, which is absent, would be new.
     seen = {(0, 0): 1, (0, 1): 1, (0, 2): 1, (1, 1): 1, (2, 2): 1}
     for seed in range(20):
@@ -188,7 +188,7 @@ def test_coverage_ignores_hospitals_that_are_absent():
         assert routes[2] != 2
 
 
-def test_unequal_numbers_and_unknown_kinds_are_refused():
+def test_unequal_numbers_and_unknown_kinds_are_refused() -> None:
     with pytest.raises(ValueError, match="2 senders but 1 recipients"):
         assign("uniform", [0, 1], [0], no_visits, rng())
     with pytest.raises(ValueError, match="one of uniform, derangement, coverage, got ring"):

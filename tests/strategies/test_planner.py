@@ -65,7 +65,7 @@ def by_hospital(plan: Plan[str]) -> dict[int, Task[str]]:
 # --- everybody answers ----------------------------------------------------------------------------
 
 
-def test_with_everybody_present_a_leg_asks_all_for_its_rounds_and_permutes_the_models():
+def test_with_everybody_present_a_leg_asks_all_for_its_rounds_and_permutes_the_models() -> None:
     legs = make_legs("hhahha", rounds=[1, 3, 2, 1, 1, 2])
     for leg, plan in zip(legs, run(make_planner(), legs), strict=True):
         assert plan.drawn == plan.cohort == (0, 1, 2, 3, 4, 5)
@@ -80,7 +80,7 @@ def test_with_everybody_present_a_leg_asks_all_for_its_rounds_and_permutes_the_m
             assert recipients == [None] * 6
 
 
-def test_a_model_goes_to_whom_the_plan_names_and_the_aggregate_to_all():
+def test_a_model_goes_to_whom_the_plan_names_and_the_aggregate_to_all() -> None:
     planner = make_planner()
     carried: dict[int, tuple[Carries, str]] = dict.fromkeys(range(6), (Carries.AGGREGATE, "first"))
     for leg in make_legs("hhhahha"):
@@ -98,13 +98,13 @@ def test_a_model_goes_to_whom_the_plan_names_and_the_aggregate_to_all():
             carried = dict.fromkeys(range(6), (Carries.AGGREGATE, aggregate))
 
 
-def test_with_own_init_the_first_requests_carry_nothing():
+def test_with_own_init_the_first_requests_carry_nothing() -> None:
     plan = make_planner(start=(Carries.NOTHING, "")).plan(make_legs("h")[0], range(6))
     assert {task.parcel.carries for task in plan.tasks} == {Carries.NOTHING}
 
 
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
-def test_plans_follow_from_the_route_seed_alone(fraction: float):
+def test_plans_follow_from_the_route_seed_alone(fraction: float) -> None:
     legs = make_legs("hhhhahhhha")
 
     def plans(seed: bytes) -> list[tuple[Any, ...]]:
@@ -118,7 +118,7 @@ def test_plans_follow_from_the_route_seed_alone(fraction: float):
     assert plans(b"one") != plans(b"two")
 
 
-def test_coverage_lets_every_chain_visit_every_hospital_between_aggregations():
+def test_coverage_lets_every_chain_visit_every_hospital_between_aggregations() -> None:
     planner = make_planner(5, permutation="coverage")
     legs = make_legs("hhhha" * 2)
     for tour in (legs[:5], legs[5:]):
@@ -128,7 +128,7 @@ def test_coverage_lets_every_chain_visit_every_hospital_between_aggregations():
             assert task.parcel.chain.visits.total() == 4
 
 
-def test_an_aggregation_clears_what_a_chain_has_visited():
+def test_an_aggregation_clears_what_a_chain_has_visited() -> None:
     planner = make_planner(4, permutation="coverage")
     run(planner, make_legs("hha"))
     plan = planner.plan(make_legs("hhah")[3], range(4))
@@ -152,20 +152,20 @@ def test_an_aggregation_clears_what_a_chain_has_visited():
 )
 def test_as_many_are_drawn_as_the_fraction_says_but_at_least_two(
     hospitals: int, fraction: float, size: int
-):
+) -> None:
     planner = make_planner(hospitals, fraction=fraction)
     plans = run(planner, make_legs("h" * 20))
     assert {len(plan.drawn) for plan in plans} == {size}
     assert all(plan.drawn == tuple(sorted(set(plan.drawn))) for plan in plans)
 
 
-def test_everybody_is_drawn_equally_often():
+def test_everybody_is_drawn_equally_often() -> None:
     planner = make_planner(6, fraction=0.5)
     drawn = Counter(h for plan in run(planner, make_legs("h" * 1000)) for h in plan.drawn)
     assert all(abs(drawn[hospital] - 500) < 80 for hospital in range(6))  # 5 standard deviations
 
 
-def test_the_last_leg_draws_everybody():
+def test_the_last_leg_draws_everybody() -> None:
     planner = make_planner(8, fraction=0.25, last_leg=4)
     assert [len(plan.drawn) for plan in run(planner, make_legs("hhha"))] == [2, 2, 2, 8]
 
@@ -178,7 +178,7 @@ def test_the_last_leg_draws_everybody():
 )
 def test_who_is_not_drawn_catches_up_on_exactly_the_missed_rounds(
     hospitals: int, fraction: float, legs: list[tuple[str, int]], permutation: Permutation
-):
+) -> None:
     endings = "".join(letter for letter, _ in legs) + "a"
     planned = make_legs(endings, [rounds for _, rounds in legs] + [1])
     planner = make_planner(
@@ -193,7 +193,7 @@ def test_who_is_not_drawn_catches_up_on_exactly_the_missed_rounds(
     assert planner.lost_chains == 0
 
 
-def test_who_is_not_drawn_keeps_what_it_last_got():
+def test_who_is_not_drawn_keeps_what_it_last_got() -> None:
     planner = make_planner(6, fraction=0.5)
     latest = dict.fromkeys(range(6), "first")
     for leg in make_legs("hhahhhahahhahhhha"):
@@ -210,7 +210,7 @@ def test_who_is_not_drawn_keeps_what_it_last_got():
             latest |= {t.recipient: answers[t.hospital] for t in plan.tasks}  # type: ignore[misc]
 
 
-def test_the_cohort_is_drawn_from_those_present():
+def test_the_cohort_is_drawn_from_those_present() -> None:
     planner = make_planner(10, fraction=0.3)
     for leg in make_legs("h" * 30):
         plan = planner.plan(leg, {1, 4, 6, 9})
@@ -219,7 +219,7 @@ def test_the_cohort_is_drawn_from_those_present():
         finish(planner, plan)
 
 
-def test_with_too_few_present_absent_ones_are_drawn_too_and_missed():
+def test_with_too_few_present_absent_ones_are_drawn_too_and_missed() -> None:
     planner = make_planner(10, fraction=0.5)
     plan = planner.plan(make_legs("h")[0], {2, 7})
     assert len(plan.drawn) == 5
@@ -232,7 +232,7 @@ def test_with_too_few_present_absent_ones_are_drawn_too_and_missed():
 # --- hospitals that are absent or do not answer ---------------------------------------------------
 
 
-def test_a_parked_request_is_asked_again_unchanged_and_the_others_go_on():
+def test_a_parked_request_is_asked_again_unchanged_and_the_others_go_on() -> None:
     planner = make_planner()
     legs = make_legs("hhhh", rounds=[2, 3, 1, 1])
     first = planner.plan(legs[0], range(6))
@@ -252,7 +252,7 @@ def test_a_parked_request_is_asked_again_unchanged_and_the_others_go_on():
     assert (parked.leg, parked.first_round, parked.local_rounds) == (1, 0, 2)
 
 
-def test_a_late_answer_moves_the_chain_on_to_its_planned_recipient():
+def test_a_late_answer_moves_the_chain_on_to_its_planned_recipient() -> None:
     planner = make_planner(4, permutation="derangement")
     legs = make_legs("hhh")
     first = planner.plan(legs[0], range(4))
@@ -271,7 +271,7 @@ def test_a_late_answer_moves_the_chain_on_to_its_planned_recipient():
     assert late == [(recipient, "model of 1, leg 2")]
 
 
-def test_who_comes_back_from_a_parked_request_does_not_make_up_for_missed_rounds():
+def test_who_comes_back_from_a_parked_request_does_not_make_up_for_missed_rounds() -> None:
     planner = make_planner(3)
     legs = make_legs("hhha", rounds=[2, 2, 2, 2])
     finish(planner, planner.plan(legs[0], range(3)), silent={0})
@@ -281,7 +281,7 @@ def test_who_comes_back_from_a_parked_request_does_not_make_up_for_missed_rounds
     assert {(task.first_round, task.local_rounds) for task in last.tasks} == {(6, 2)}
 
 
-def test_absent_hospitals_are_drawn_but_not_asked_and_do_not_make_up_for_it():
+def test_absent_hospitals_are_drawn_but_not_asked_and_do_not_make_up_for_it() -> None:
     planner = make_planner(4)
     legs = make_legs("hh", rounds=[3, 2])
     plan = planner.plan(legs[0], {0, 1, 2})
@@ -294,7 +294,7 @@ def test_absent_hospitals_are_drawn_but_not_asked_and_do_not_make_up_for_it():
     assert (back.parcel.carries, back.parcel.content) == (Carries.AGGREGATE, "first")
 
 
-def test_recipients_without_a_model_come_first():
+def test_recipients_without_a_model_come_first() -> None:
     for seed in range(30):
         planner = make_planner(6, route_seed=bytes([seed]), permutation="derangement")
         legs = make_legs("hhh")
@@ -311,7 +311,7 @@ def test_recipients_without_a_model_come_first():
         assert others <= set(recipients) or set(recipients) <= others
 
 
-def test_an_overdue_hospital_does_not_swallow_the_other_chains():
+def test_an_overdue_hospital_does_not_swallow_the_other_chains() -> None:
     # It is connected and never answers. One leg may hand it one model before that is known.
     for seed in range(30):
         planner = make_planner(3, route_seed=bytes([seed]))
@@ -321,7 +321,7 @@ def test_an_overdue_hospital_does_not_swallow_the_other_chains():
         assert len(set(moving)) == 1
 
 
-def test_a_hospital_trains_one_model_a_leg_the_oldest_first():
+def test_a_hospital_trains_one_model_a_leg_the_oldest_first() -> None:
     # 0's late model and a fresh one both wait for the same hospital.
     for seed in range(50):
         planner = make_planner(2, route_seed=bytes([seed]), permutation="uniform")
@@ -342,7 +342,7 @@ def test_a_hospital_trains_one_model_a_leg_the_oldest_first():
 
 
 @pytest.mark.parametrize("permutation", ["uniform", "derangement", "coverage"])
-def test_a_leg_may_consist_of_parked_requests_only(permutation: Permutation):
+def test_a_leg_may_consist_of_parked_requests_only(permutation: Permutation) -> None:
     planner = make_planner(3, permutation=permutation)
     legs = make_legs("hhh")
     finish(planner, planner.plan(legs[0], range(3)), silent={0, 1, 2})
@@ -352,7 +352,7 @@ def test_a_leg_may_consist_of_parked_requests_only(permutation: Permutation):
     assert len(planner.plan(legs[2], range(3)).tasks) == 3
 
 
-def test_an_aggregation_closes_parked_chains_and_all_go_on_from_it_present_or_not():
+def test_an_aggregation_closes_parked_chains_and_all_go_on_from_it_present_or_not() -> None:
     planner = make_planner(4, permutation="derangement")
     legs = make_legs("hahh")
     finish(planner, planner.plan(legs[0], range(4)), silent={3})
@@ -366,7 +366,7 @@ def test_an_aggregation_closes_parked_chains_and_all_go_on_from_it_present_or_no
     assert (back.carries, back.content) == (Carries.AGGREGATE, "aggregate of leg 2")
 
 
-def test_a_hospital_that_is_back_at_an_aggregation_sends_what_waits_for_it():
+def test_a_hospital_that_is_back_at_an_aggregation_sends_what_waits_for_it() -> None:
     for seed in range(20):
         planner = make_planner(4, route_seed=bytes([seed]), permutation="derangement")
         legs = make_legs("ha")
@@ -380,7 +380,7 @@ def test_a_hospital_that_is_back_at_an_aggregation_sends_what_waits_for_it():
         assert planner.lost_chains == 1
 
 
-def test_lost_chains_are_those_an_aggregation_did_not_get():
+def test_lost_chains_are_those_an_aggregation_did_not_get() -> None:
     planner = make_planner(5)
     legs = make_legs("aa")
     finish(planner, planner.plan(legs[0], range(5)))
@@ -491,7 +491,7 @@ def test_no_chain_is_lost_or_doubled_whoever_is_absent_or_silent(
     permutation: Permutation,
     seed: bytes,
     events: list[tuple[str, int, set[int], set[int]]],
-):
+) -> None:
     legs = make_legs("".join(e[0] for e in events) + "a", [e[1] for e in events] + [1])
     planner = make_planner(
         hospitals,

@@ -34,7 +34,7 @@ def printed_conditions(rounds: int, d: int | None, b: int | None) -> list[str]:
 
 
 @given(rounds=st.integers(1, 80), d=periods, b=periods)
-def test_a_round_ends_as_the_papers_conditions_say(rounds: int, d: int | None, b: int | None):
+def test_a_round_ends_as_the_papers_conditions_say(rounds: int, d: int | None, b: int | None) -> None:
     assert endings(Schedule(rounds, d, b)) == printed_conditions(rounds, d, b)
 
 
@@ -47,7 +47,7 @@ def test_a_round_ends_as_the_papers_conditions_say(rounds: int, d: int | None, b
 )
 def test_legs_tile_the_rounds_and_are_numbered_from_one(
     rounds: int, d: int | None, b: int, ramp: bool, tail: float
-):
+) -> None:
     legs = Schedule(rounds, d, b, ramp=ramp, tail=tail).legs
     trained = [t for leg in legs for t in range(leg.first_round, leg.last_round + 1)]
     assert trained == list(range(rounds))
@@ -56,11 +56,11 @@ def test_legs_tile_the_rounds_and_are_numbered_from_one(
     assert legs[-1].ending is Ending.AGGREGATION
 
 
-def test_nine_hand_overs_then_an_aggregation_for_the_papers_periods():
+def test_nine_hand_overs_then_an_aggregation_for_the_papers_periods() -> None:
     assert "".join(endings(Schedule(25, 1, 10))) == "hhhhhhhhhahhhhhhhhhahhhha"
 
 
-def test_daisy_period_none_is_federated_averaging():
+def test_daisy_period_none_is_federated_averaging() -> None:
     assert Schedule(10, None, 4).legs == (
         Leg(1, 0, 4, Ending.AGGREGATION),
         Leg(2, 4, 4, Ending.AGGREGATION),
@@ -68,11 +68,11 @@ def test_daisy_period_none_is_federated_averaging():
     )
 
 
-def test_aggregation_period_none_aggregates_once_at_the_end():
+def test_aggregation_period_none_aggregates_once_at_the_end() -> None:
     assert "".join(endings(Schedule(7, 2, None))) == ".h.h.ha"
 
 
-def test_both_periods_none_is_one_leg_of_local_training():
+def test_both_periods_none_is_one_leg_of_local_training() -> None:
     assert Schedule(9, None, None).legs == (Leg(1, 0, 9, Ending.AGGREGATION),)
 
 
@@ -87,7 +87,7 @@ RAMPS = {
 
 
 @pytest.mark.parametrize("b", RAMPS)
-def test_ramp_doubles_the_gap_until_the_period(b: int):
+def test_ramp_doubles_the_gap_until_the_period(b: int) -> None:
     rounds, aggregations = RAMPS[b]
     signs = endings(Schedule(rounds, 1, b, ramp=True))
     assert [t for t, sign in enumerate(signs) if sign == "a"] == aggregations
@@ -95,7 +95,7 @@ def test_ramp_doubles_the_gap_until_the_period(b: int):
 
 
 @given(rounds=st.integers(1, 200), b=st.integers(1, 40))
-def test_ramp_gaps_never_shrink_and_at_most_double(rounds: int, b: int):
+def test_ramp_gaps_never_shrink_and_at_most_double(rounds: int, b: int) -> None:
     signs = endings(Schedule(rounds, None, b, ramp=True))
     ends = [-1, *(t for t, sign in enumerate(signs) if sign == "a")]
     gaps = [later - earlier for earlier, later in pairwise(ends)]
@@ -113,12 +113,12 @@ def test_ramp_gaps_never_shrink_and_at_most_double(rounds: int, b: int):
         (3, 0.99, "..a.aa..aa.a..a..a.a"),
     ],
 )
-def test_every_communication_in_the_tail_aggregates(d: int, tail: float, expected: str):
+def test_every_communication_in_the_tail_aggregates(d: int, tail: float, expected: str) -> None:
     assert "".join(endings(Schedule(20, d, 5, tail=tail))) == expected
 
 
 @given(rounds=st.integers(1, 80), d=periods, b=periods, tail=st.floats(0, 0.99))
-def test_tail_adds_no_communication(rounds: int, d: int | None, b: int | None, tail: float):
+def test_tail_adds_no_communication(rounds: int, d: int | None, b: int | None, tail: float) -> None:
     without = endings(Schedule(rounds, d, b))
     for t, sign in enumerate(endings(Schedule(rounds, d, b, tail=tail))):
         if t < rounds - round(tail * rounds):
@@ -128,7 +128,7 @@ def test_tail_adds_no_communication(rounds: int, d: int | None, b: int | None, t
 
 
 @pytest.mark.parametrize(("d", "b"), [(1, 10), (2, 5), (3, 4)])
-def test_random_schedule_aggregates_with_probability_d_over_b(d: int, b: int):
+def test_random_schedule_aggregates_with_probability_d_over_b(d: int, b: int) -> None:
     legs = Schedule(6000 * d, d, b, secret=SECRET).legs[:-1]
     assert {leg.local_rounds for leg in legs} == {d}  # models travel every d rounds
     share = sum(leg.ending is Ending.AGGREGATION for leg in legs) / len(legs)
@@ -136,20 +136,20 @@ def test_random_schedule_aggregates_with_probability_d_over_b(d: int, b: int):
     assert abs(share - d / b) < 5 * deviation
 
 
-def test_random_aggregations_do_not_depend_on_one_another():
+def test_random_aggregations_do_not_depend_on_one_another() -> None:
     legs = Schedule(8000, 1, 2, secret=SECRET).legs[:-1]
     ended = [leg.ending is Ending.AGGREGATION for leg in legs]
     both = sum(earlier and later for earlier, later in pairwise(ended)) / len(ended)
     assert abs(both - 1 / 4) < 0.03
 
 
-def test_random_schedule_with_equal_periods_aggregates_always():
+def test_random_schedule_with_equal_periods_aggregates_always() -> None:
     legs = Schedule(30, 3, 3, secret=SECRET).legs
     assert {leg.ending for leg in legs} == {Ending.AGGREGATION}
     assert len(legs) == 10
 
 
-def test_random_schedule_follows_from_its_secret_alone():
+def test_random_schedule_follows_from_its_secret_alone() -> None:
     one = Schedule(200, 1, 5, secret=SECRET)
     assert Schedule(200, 1, 5, secret=SECRET).legs == one.legs
     assert Schedule(200, 1, 5, secret=b"another").legs != one.legs
@@ -157,7 +157,7 @@ def test_random_schedule_follows_from_its_secret_alone():
     assert endings(Schedule(400, 1, 5, secret=SECRET))[:199] == endings(one)[:199]
 
 
-def test_secret_is_not_shown():
+def test_secret_is_not_shown() -> None:
     assert "coordinator" not in repr(Schedule(200, 1, 5, secret=SECRET))
 
 
@@ -178,6 +178,6 @@ def test_secret_is_not_shown():
         ({"secret": SECRET, "tail": 0.1}, "can't be combined with ramp or tail"),
     ],
 )
-def test_impossible_schedules_are_refused(arguments: dict[str, object], message: str):
+def test_impossible_schedules_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Schedule(**{"rounds": 20, "daisy_period": 1, "aggregation_period": 5} | arguments)

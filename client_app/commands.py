@@ -1,0 +1,176 @@
+"""`feddc hospital`: the commands of a hospital's IT and data people."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+app = typer.Typer(no_args_is_help=True)
+
+Folder = Annotated[
+    Path, typer.Option("--folder", help="The hospital's folder.", show_default="./hospital")
+]
+_HERE = Path("hospital")
+_WIDTH_OF_A_FILE = 160
+_SIGNS = {"fine": "✓", "warning": "!", "wrong": "✗"}
+
+
+@app.callback()
+def hospital() -> None:
+    """Take part in a study with your own data."""
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Option(help="This hospital, as all will call it.")],
+    study: Annotated[str, typer.Option(help="The study, if it has a name yet.")] = "",
+    folder: Folder = _HERE,
+) -> None:
+    """Make this hospital's identity and configuration; print what to send to the coordinator."""
+    from .enrolment import initialise
+    from .folder import HospitalFolder
+
+    with _told():
+        card, card_file = initialise(HospitalFolder(folder), name, study)
+    typer.echo(card.to_json(), nl=False)
+    typer.echo(
+        f"\nSend {card_file} to the coordinator, and read out the fingerprint over the telephone:\n"
+        f"    {card.fingerprint}\n"
+        f"Then say what your data are in {folder / 'hospital.toml'}, and wait for the roster.\n"
+        f"{folder / 'state'} holds your private key: it never leaves this machine."
+    )
+
+
+@app.command()
+def join(
+    roster: Annotated[Path, typer.Argument(help="The file that the coordinator sent.")],
+    folder: Folder = _HERE,
+    yes: Annotated[
+        str | None,
+        typer.Option(metavar="FINGERPRINT", help="Don't ask: pin the roster if this is its own."),
+    ] = None,
+) -> None:
+    """Show who is in a study, ask, and pin its roster: from then on nobody else is answered."""
+    from . import enrolment
+    from .configuration import Configuration
+    from .folder import HospitalFolder
+
+    place = HospitalFolder(folder)
+    with _told():
+        settings = Configuration.read(place.configuration).hospital
+        own, pinned = place.identity().public, place.roster()
+        offered, data = enrolment.read_roster(roster)
+        enrolment.print_roster(offered, own, _console())
+        enrolment.check_roster(offered, settings, own, pinned)
+    if pinned is not None and pinned.digest == offered.digest:
+        typer.echo("This roster is already pinned.")
+        return
+    if yes is None:
+        typer.confirm("Did every hospital read out this fingerprint? Pin the roster?", abort=True)
+    elif yes.replace(" ", "").upper() != offered.fingerprint.replace(" ", ""):
+        _fail(1, f"--yes {yes}: the roster's fingerprint is {offered.fingerprint}; nothing pinned")
+    with _told():
+        place.pin(data)
+    typer.echo(f"Pinned in {place.roster_file}. A running agent takes it up when restarted.")
+
+
+@app.command()
+def check(folder: Folder = _HERE) -> None:
+    """Say whether this hospital would be ready, and what to do if not."""
+    from .folder import HospitalFolder
+    from .readiness import examine
+
+    ready = True
+    for finding in examine(HospitalFolder(folder)):
+        ready = ready and finding.state != "wrong"
+        typer.echo(f"{_SIGNS[finding.state]} {finding.subject}: {finding.text}")
+        if finding.remedy:
+            typer.echo(f"    → {finding.remedy}")
+    raise typer.Exit(0 if ready else 1)
+
+
+@app.command()
+def serve(folder: Folder = _HERE) -> None:
+    """Run the agent: train, seal and answer on the socket, until told to stop."""
+    from .agent import serve as run
+    from .configuration import Configuration
+    from .folder import HospitalFolder
+    from .readiness import essentials
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    place = HospitalFolder(folder)
+    with _told():
+        configuration = Configuration.read(place.configuration)
+        wrong = False
+        for finding in essentials(place, configuration):
+            if finding.state != "fine":
+                typer.echo(f"{finding.subject}: {finding.text} → {finding.remedy}", err=True)
+            wrong = wrong or finding.state == "wrong"
+        if wrong:
+            _fail(2, "the agent does not start like this; see `feddc hospital check`")
+        roster = place.roster()
+        assert roster is not None  # noqa: S101 (one of the essentials)
+        run(place, configuration, roster)
+
+
+@app.command()
+def audit(
+    folder: Folder = _HERE,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print the lines as they are stored.")
+    ] = False,
+) -> None:
+    """Show and verify the log of everything that came in and went out."""
+    from .audit_view import audit_table, models_sent, read_audit
+    from .folder import HospitalFolder
+
+    with _told():
+        lines, verdict = read_audit(HospitalFolder(folder))
+    if json_output:
+        for line in lines:
+            typer.echo(line)
+    else:
+        _console().print(audit_table(lines))
+        sent = Table("models sent to", "", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for recipient, count in models_sent(lines).items():
+            sent.add_row(Text(recipient), str(count))
+        _console().print(sent)
+    if verdict.broken is not None:
+        _fail(1, f"the log is broken: line {verdict.broken} {verdict.reason}")
+    typer.echo(f"{verdict.entries} lines, all of them whole and in order.", err=json_output)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say what went wrong in one line."""
+    from learning.data import DataError
+    from learning.settings import SettingsError
+
+    from .enrolment import EnrolmentRefused
+    from .folder import FolderError
+    from .listener import SocketTaken
+    from .sqlite_store import StoreError
+
+    try:
+        yield
+    except EnrolmentRefused as error:
+        _fail(1, str(error))
+    except (DataError, FolderError, SettingsError, SocketTaken, StoreError) as error:
+        _fail(2, str(error))
+
+
+def _fail(code: int, message: str) -> None:
+    typer.echo(f"feddc: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def _console() -> Console:
+    console = Console(highlight=False)
+    # A file has no width; cut-off fingerprints are no use.
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_FILE)

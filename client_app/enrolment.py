@@ -1,0 +1,112 @@
+"""Entering a study: a hospital makes its identity, then pins the roster that lists it."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.keys import Identity
+from protocol.roster import Roster, RosterError, fingerprint
+
+from .configuration import HospitalSection, template
+from .folder import HospitalFolder, sync_folder, write_private
+from .readiness import place_on
+
+
+class EnrolmentRefused(Exception):
+    """A step into a study was not taken; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a hospital sends to the coordinator. Nothing in it is secret.
+
+    The SuperNode's transport key has its place here too: it proves a connection, nothing else.
+    """
+
+    name: str
+    identity: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.identity)
+
+    def to_json(self) -> str:
+        fields = {
+            "name": self.name,
+            "identity": self.identity.hex(),
+            "fingerprint": self.fingerprint,
+        }
+        return json.dumps(fields, indent=2) + "\n"
+
+
+def initialise(folder: HospitalFolder, name: str, study: str) -> tuple[Card, Path]:
+    """Make the folder with a new identity and a configuration; return the card and its file."""
+    HospitalSection.parse({"name": name, "study": study}, source="command line")
+    for path in (folder.identity_file, folder.configuration):
+        if path.exists():
+            raise EnrolmentRefused(
+                f"{path} is already there, and is never overwritten: choose another --folder, or "
+                "move it away if no study knows this hospital yet"
+            )
+    _make_folder(folder.path, 0o711)  # the courier passes through to the socket
+    _make_folder(folder.state, 0o700)
+    _make_folder(folder.path / "socket", 0o750)
+    identity = Identity.generate()
+    card = Card(name, identity.public)
+    card_file = folder.path / f"{name}.hospital.json"
+    card_file.write_text(card.to_json())
+    write_private(folder.configuration, template(name, study).encode())
+    write_private(folder.identity_file, identity.to_bytes())
+    sync_folder(folder.state)
+    sync_folder(folder.path)
+    return card, card_file
+
+
+def read_roster(path: Path) -> tuple[Roster, bytes]:
+    """Read a roster file and check its signature."""
+    try:
+        data = path.read_bytes()
+        return Roster.from_signed(data), data
+    except OSError as error:
+        raise EnrolmentRefused(f"{path}: {error.strerror}") from error
+    except RosterError as error:
+        raise EnrolmentRefused(
+            f"{path}: {error}; ask the coordinator for the roster's file again"
+        ) from error
+
+
+def check_roster(
+    roster: Roster, hospital: HospitalSection, identity: bytes, pinned: Roster | None
+) -> None:
+    """Refuse a roster that this hospital is not on, or that does not follow the pinned one."""
+    if problem := place_on(roster, hospital.name, identity):
+        raise EnrolmentRefused(
+            f"{problem}; send the coordinator your .hospital.json, and read out your fingerprint, "
+            f"{fingerprint(identity)}"
+        )
+    if hospital.study and roster.study != hospital.study:
+        raise EnrolmentRefused(
+            f"this is the roster of the study {roster.study}; hospital.toml says {hospital.study}"
+        )
+    if pinned is None:
+        return
+    if roster.coordinator != pinned.coordinator or roster.study != pinned.study:
+        raise EnrolmentRefused(
+            "another study or coordinator than the pinned roster's "
+            f"(study {pinned.study}, coordinator {fingerprint(pinned.coordinator)}): whoever sent "
+            "this may not be who you think. If the study agreed on it, start anew with `init`"
+        )
+    if roster.epoch <= pinned.epoch and roster.digest != pinned.digest:
+        raise EnrolmentRefused(
+            f"its epoch is {roster.epoch}, the pinned roster's is {pinned.epoch}: an old roster "
+            "could bring back a member that has left. Ask the coordinator for a newer one"
+        )
+
+
+def _make_folder(path: Path, mode: int) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(mode)  # whatever the umask
+    except OSError as error:
+        raise EnrolmentRefused(f"{path}: {error.strerror or os.strerror(error.errno)}") from error

@@ -1,0 +1,89 @@
+"""The courier's way to the agent: HTTP over a Unix socket, with nothing to import but Python's own.
+
+An agent that is not there, or goes away meanwhile, may be starting again: the same request is sent
+once more, which the agent answers as if it were the first time.
+"""
+
+import json
+import time
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from socket import AF_UNIX, SOCK_STREAM, socket
+
+_PATIENCE_SECONDS = 30.0
+_PAUSE_SECONDS = 0.2
+_BUSY = 503
+
+
+class AgentUnreachable(Exception):
+    """No agent answers at the socket."""
+
+
+class AgentTurnedAway(Exception):
+    """The agent would not read the request."""
+
+
+def ask(path: str, data: bytes, *, patience: float = _PATIENCE_SECONDS) -> bytes:
+    """Give a request to the agent at the socket and return its reply; it may take hours."""
+    give_up: float | None = None
+    while True:
+        try:
+            status, reply = _exchange(path, "POST", "/v1/request", data)
+            if status != _BUSY:
+                break
+            problem: Exception = AgentUnreachable("the hospital's agent is busy")
+        except PermissionError as error:
+            raise AgentUnreachable("the courier may not use the hospital's socket") from error
+        except (OSError, HTTPException) as error:
+            problem = AgentUnreachable(f"the hospital's agent does not answer ({_kind(error)})")
+        # Patience begins with the first failure: an agent that goes away may have worked for hours.
+        give_up = give_up or time.monotonic() + patience
+        if time.monotonic() >= give_up:
+            raise problem
+        time.sleep(_PAUSE_SECONDS)
+    if status != 200:
+        raise AgentTurnedAway(f"the hospital's agent turned the request away ({status})")
+    return reply
+
+
+def health(path: str) -> dict[str, str]:
+    """Return what the agent at the socket says of itself; AgentUnreachable if there is none."""
+    try:
+        status, reply = _exchange(path, "GET", "/v1/health", b"", timeout=5.0)
+    except (OSError, HTTPException) as error:
+        raise AgentUnreachable(f"no agent answers ({_kind(error)})") from error
+    if status != 200:
+        raise AgentUnreachable(f"no agent answers ({status})")
+    told: dict[str, str] = json.loads(reply)
+    return told
+
+
+def _exchange(
+    path: str, method: str, target: str, data: bytes, timeout: float | None = None
+) -> tuple[int, bytes]:
+    connection = _UnixConnection(path, timeout)
+    try:
+        try:
+            headers = {"Content-Type": "application/octet-stream"} if data else {}
+            connection.request(method, target, body=data or None, headers=headers)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it may have said no before it had read everything
+        response: HTTPResponse = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+class _UnixConnection(HTTPConnection):
+    def __init__(self, path: str, timeout: float | None) -> None:
+        super().__init__("agent", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket(AF_UNIX, SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _kind(error: Exception) -> str:
+    # Not its text: that goes to the coordinator, and may hold a path.
+    return type(error).__name__

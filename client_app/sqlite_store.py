@@ -1,0 +1,172 @@
+"""A hospital's memory on disk: one SQLite file, which one agent at a time may change.
+
+What is deleted is overwritten, in the file (`secure_delete`) and in its rollback journal, which is
+kept (`PERSIST`) so that there is one place to overwrite. On drives and file systems that write
+every change to a new place, only encrypting the whole drive does more.
+"""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_VERSION = 1
+_WAIT_SECONDS = 10.0  # `feddc hospital audit` reads while the agent writes
+_ZEROS = bytes(1 << 20)
+_SETTINGS = (
+    "page_size = 16384",  # models have megabytes
+    "journal_mode = PERSIST",
+    "synchronous = FULL",
+    "secure_delete = ON",
+    "temp_store = MEMORY",
+)
+_TABLES = """
+    CREATE TABLE IF NOT EXISTS memory (name TEXT PRIMARY KEY, value BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS audit (sequence INTEGER PRIMARY KEY, line BLOB NOT NULL);
+"""
+
+
+class StoreError(Exception):
+    """The store can't be used; the message says why and what to do."""
+
+
+class SqliteStore:
+    """The agent's store (see `Store`): every change is on the disk when the call returns."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the store, made if need be; while it is open no other agent can open it."""
+        self._path = path
+        self._forgot = False
+        self._lock: int | None = _lock(path.with_suffix(".lock"))
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+            self._connection = _connect(path)
+            self._overwrite_journal()  # the last agent may have been killed before it could
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @classmethod
+    def for_reading(cls, path: Path) -> "SqliteStore":
+        """Open the store as it is at this moment, also while an agent works with it."""
+        store = cls.__new__(cls)
+        store._path, store._forgot, store._lock = path, False, None
+        store._connection = _connect(path)
+        store._connection.execute("PRAGMA query_only = ON")
+        store._connection.execute("BEGIN")
+        return store
+
+    def get(self, name: str) -> bytes | None:
+        query = "SELECT value FROM memory WHERE name = ?"
+        row = self._connection.execute(query, (name,)).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def put(self, name: str, value: bytes) -> None:
+        self._connection.execute(
+            "INSERT INTO memory VALUES (?, ?) ON CONFLICT DO UPDATE SET value = excluded.value",
+            (name, value),
+        )
+
+    def delete(self, prefix: str) -> None:
+        self._connection.execute(
+            "DELETE FROM memory WHERE substr(name, 1, length(?1)) = ?1", (prefix,)
+        )
+        if self._connection.in_transaction:
+            self._forgot = True
+        else:
+            self._overwrite_journal()
+
+    def append_audit(self, line: bytes) -> None:
+        self._connection.execute("INSERT INTO audit (line) VALUES (?)", (line,))
+
+    def audit_lines(self) -> list[bytes]:
+        rows = self._connection.execute("SELECT line FROM audit ORDER BY sequence")
+        return [bytes(line) for (line,) in rows]
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            self._forgot = False
+            if self._connection.in_transaction:  # SQLite ends it by itself when the disk is full
+                self._connection.execute("ROLLBACK")
+            raise
+        if self._forgot:
+            self._forgot = False
+            self._overwrite_journal()
+
+    def close(self) -> None:
+        self._connection.close()
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def _overwrite_journal(self) -> None:
+        """Write zeros over the pages as they were; a finished journal begins with zeros anyway."""
+        try:
+            journal = os.open(f"{self._path}-journal", os.O_WRONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            left = os.fstat(journal).st_size
+            while left:
+                left -= os.write(journal, _ZEROS[:left])
+            os.fsync(journal)
+        finally:
+            os.close(journal)
+
+
+def _lock(path: Path) -> int:
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(descriptor, 32).decode(errors="replace").strip()
+        os.close(descriptor)
+        raise StoreError(
+            f"{path.parent}: another agent (process {holder}) works with this state; stop it first"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"{os.getpid()}\n".encode())
+    return descriptor
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=rw",
+            uri=True,
+            timeout=_WAIT_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,  # the agent's worker thread is not the one that opens it
+        )
+    except sqlite3.Error as error:
+        raise StoreError(f"{path}: {error}; is it there, and yours?") from error
+    try:
+        _prepare(connection, path)
+    except sqlite3.Error as error:
+        connection.close()
+        raise StoreError(f"{path}: {error}; restore the state folder from a backup") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    for setting in _SETTINGS:
+        connection.execute(f"PRAGMA {setting}")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == 0:
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;"
+        )
+    elif version != _VERSION:
+        raise StoreError(
+            f"{path}: written by another version of feddc (format {version}, this one writes "
+            f"{_VERSION}); use that version"
+        )

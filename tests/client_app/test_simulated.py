@@ -1,0 +1,231 @@
+"""Simulated hospitals: the same answers as the hospital's own code, wherever they are given."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from flwr.app import ConfigRecord, Context, RecordDict
+from flwr.common.serde import context_from_proto, context_to_proto
+from flwr.proto.message_pb2 import Context as ContextProto
+
+from client_app import simulated
+from client_app.hospital import Hospital
+from client_app.simulated import ContextState, answer
+from learning.data import DataError
+from learning.local_data import load_dataset, load_shares
+from learning.settings import SettingsError
+from learning.trainer import Network, Task
+from protocol.descriptor import Descriptor
+from protocol.messages import (
+    Announcement,
+    Carries,
+    Hello,
+    Introduction,
+    SetUp,
+    Trained,
+    TrainLeg,
+    decode_reply,
+    encode,
+)
+from protocol.model_bytes import ModelState
+from server_app.settings import Settings
+
+PROJECT = Path(__file__).resolve().parents[2]
+HOSPITALS = 4
+SETTINGS = Settings.from_run_config(
+    {
+        "dataset": "breast-cancer",
+        "samples": 6,
+        "held-out": 3,
+        "hospitals": HOSPITALS,
+        "model-options": '{"hidden": [4]}',
+        "optimizer": "adam",
+        "optimizer-state": "kept",
+        "batch-size": 3,
+        "seed": 5,
+    },
+    source="test",
+)
+
+
+def context(position: int, **changes: Any) -> Context:
+    config = {key.replace("_", "-"): value for key, value in changes.items()}
+    return Context(
+        run_id=1,
+        node_id=100 + position,
+        node_config={"partition-id": position, "num-partitions": HOSPITALS},
+        state=RecordDict(),
+        run_config=dict(SETTINGS.as_config() | config),
+    )
+
+
+def requests() -> list[bytes]:
+    """Return a set-up and three legs, of which each needs what the ones before left behind."""
+    names = tuple(share.name for share in load_shares(SETTINGS.local, HOSPITALS, 5))
+    dataset = load_dataset(SETTINGS.local, 5)
+    training = SETTINGS.training.as_config() | {"proximal-mu": 0.5}
+    agreed = Descriptor(
+        experiment="e1",
+        rounds=20,
+        daisy_period=1,
+        aggregation_period=2,
+        init="shared",
+        shape=dataset.shape,
+        classes=len(dataset.classes),
+        training=training,
+        training_seed=bytes(32),
+        roster=names,
+    )
+    network = Network(SETTINGS.training, Task(dataset.shape, len(dataset.classes)), seed=1)
+    model = ModelState(*network.arrays()).to_bytes()
+    legs = [
+        TrainLeg(
+            experiment="e1",
+            leg=number,
+            first_round=2 * number,
+            local_rounds=2,
+            carries=Carries.AGGREGATE,
+            recipient=None,
+            payload=model,
+        )
+        for number in (1, 2, 3)
+    ]
+    return [encode(SetUp(experiment="e1", payload=agreed.to_bytes())), *map(encode, legs)]
+
+
+def carried(here: Context) -> Context:
+    """Return the context as Flower brings it to another process."""
+    sent = context_to_proto(here).SerializeToString()
+    return context_from_proto(ContextProto.FromString(sent))
+
+
+def test_it_answers_as_the_hospitals_own_code_does() -> None:
+    share = load_shares(SETTINGS.local, HOSPITALS, 5)[2]
+    alone, here = Hospital(share.name, share, {}), context(2)
+
+    for request in requests():
+        assert answer(request, here) == alone.answer(request)
+
+
+def test_every_node_is_a_hospital_of_its_own() -> None:
+    first, *legs = requests()
+    replies = []
+    for position in range(HOSPITALS):
+        here = context(position)
+        name = decode_reply(answer(encode(Hello()), here))
+        assert name == Introduction(hospital=f"hospital-0{position + 1}")
+        assert decode_reply(answer(first, here)) == Announcement(examples=6)
+        replies.append(answer(legs[0], here))
+    assert len(set(replies)) == HOSPITALS
+
+
+def test_nodes_may_be_served_in_turn_by_one_process() -> None:
+    here, there = context(0), context(1)
+    together = [(answer(request, here), answer(request, there)) for request in requests()]
+
+    alone_here, alone_there = context(0), context(1)
+    expected_here = [answer(request, alone_here) for request in requests()]
+    expected_there = [answer(request, alone_there) for request in requests()]
+
+    assert together == list(zip(expected_here, expected_there, strict=True))
+
+
+def test_all_it_remembers_travels_in_flowers_context() -> None:
+    lasting, wandering = context(1), context(1)
+    for request in requests():
+        expected = answer(request, lasting)
+        simulated._hospital.cache_clear()
+        load_shares.cache_clear()
+        wandering = carried(wandering)
+        assert answer(request, wandering) == expected
+
+
+def test_another_process_goes_on_identically(tmp_path: Path) -> None:
+    here, (first, second, third, _) = context(1), requests()
+    answer(first, here)
+    answer(second, here)
+    (tmp_path / "context").write_bytes(context_to_proto(here).SerializeToString())
+    (tmp_path / "request").write_bytes(third)
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from flwr.common.serde import context_from_proto\n"
+        "from flwr.proto.message_pb2 import Context\n"
+        "from client_app.simulated import answer\n"
+        "folder = Path(sys.argv[1])\n"
+        "context = context_from_proto(Context.FromString((folder / 'context').read_bytes()))\n"
+        "reply = answer((folder / 'request').read_bytes(), context)\n"
+        "(folder / 'reply').write_bytes(reply)\n"
+    )
+    environment = {"PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "99"}
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)
+
+    expected = answer(third, here)
+    assert isinstance(decode_reply(expected), Trained)
+    assert (tmp_path / "reply").read_bytes() == expected
+
+
+def test_the_trainer_uses_as_many_threads_as_the_settings_say() -> None:
+    torch.set_num_threads(1)
+
+    answer(encode(Hello()), context(0, threads=2))
+
+    assert torch.get_num_threads() == 2
+
+
+def test_data_that_cannot_be_divided_is_an_error_that_says_so() -> None:
+    with pytest.raises(DataError, match="lower hospitals, samples or held-out"):
+        answer(encode(Hello()), context(0, samples=10_000))
+
+
+def test_a_wrong_setting_is_an_error_that_names_it() -> None:
+    with pytest.raises(SettingsError, match=r"threads must be at least 1, got 0 \(run config\)"):
+        answer(encode(Hello()), context(0, threads=0))
+
+
+# --- the store in Flower's context ----------------------------------------------------------------
+
+
+def test_the_store_is_a_mapping_like_any_other() -> None:
+    here = context(0)
+    store, plain = ContextState(here), {}
+    for mapping in (store, plain):
+        mapping["a"] = b"1"
+        mapping["b"] = b"\x00\xff"
+        mapping["a"] = b"2"
+        mapping["c"] = b""
+        del mapping["b"]
+    assert dict(store) == plain
+    assert (len(store), "a" in store, "b" in store, store.get("b")) == (2, True, False, None)
+    assert dict(ContextState(carried(here))) == plain
+    store.clear()
+    assert dict(ContextState(here)) == {}
+
+
+def test_two_nodes_stores_are_their_own() -> None:
+    here, there = context(0), context(1)
+    ContextState(here)["a"] = b"1"
+
+    assert dict(ContextState(there)) == {}
+    assert dict(ContextState(here)) == {"a": b"1"}
+
+
+def test_the_store_leaves_other_records_alone() -> None:
+    here = context(0)
+    here.state["others"] = ConfigRecord({"a": 1})
+
+    ContextState(here)["a"] = b"1"
+    ContextState(here).clear()
+
+    assert dict(here.state.config_records["others"]) == {"a": 1}
+
+
+def test_what_is_not_bytes_is_not_taken_for_a_memory() -> None:
+    here = context(0)
+    here.state["feddc-hospital"] = ConfigRecord({"descriptor": "text"})
+
+    with pytest.raises(TypeError, match="descriptor holds str, expected bytes"):
+        ContextState(here)["descriptor"]

@@ -1,0 +1,239 @@
+"""Makes the test vectors in vectors/: keys from fixed seeds, what is sealed and signed with them.
+
+    python -m tests.protocol.make_vectors
+
+Sealing is randomised, so every run writes other envelopes; all that is deterministic comes out the
+same. The vectors in the repository were made once and have to be read by every later version.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+from protocol import envelope
+from protocol.envelope import Context
+from protocol.keys import Identity, SealingKey
+from protocol.membership import (
+    announce,
+    confirmation,
+    derive_member_key,
+    epoch_digest,
+    seal_shares,
+)
+from protocol.roster import Member, Roster
+
+VECTORS = Path(__file__).parent / "vectors"
+NAMES = ("Klinik Ost", "St. Mary-North", "hospital_3")
+EXPERIMENT = "tiny-study-1"
+
+
+def main() -> None:
+    for name, made in (
+        ("envelope", envelopes()),
+        ("roster", rosters()),
+        ("membership", membership()),
+    ):
+        text = json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+        (VECTORS / f"{name}.json").write_text(text, encoding="utf-8")
+
+
+def envelopes() -> dict[str, Any]:
+    """Envelopes that open, and how each would have to be asked for in vain."""
+    epoch, member_key = seed("epoch"), seed("member key")
+    key, other = sealing_key("recipient"), sealing_key("another recipient")
+    model = save({"weight": np.arange(6, dtype=np.float32).reshape(2, 3)})
+    cases = {
+        "a short text": (Context("e1", epoch, 1, "north"), b"a model", member_key),
+        "nothing in it": (Context("e1", epoch, 2, "north"), b"", member_key),
+        "safetensors, last leg, UTF-8 experiment": (
+            Context("Küste – α", epoch, 2**53 - 1, "St. Mary-North"),
+            model,
+            member_key,
+        ),
+        "a share: leg 0, no member key": (Context("e1", epoch, 0, "north"), seed("share"), b""),
+    }
+    opens = [
+        _envelope(
+            why,
+            context,
+            key,
+            member,
+            envelope.seal(payload, context=context, recipient_key=key.public, member_key=member),
+        )
+        | {
+            "context": context.to_bytes().hex(),
+            "public_key": key.public.hex(),
+            "payload": payload.hex(),
+        }
+        for why, (context, payload, member) in cases.items()
+    ]
+    sealed = bytes.fromhex(opens[0]["envelope"])
+    right = Context("e1", epoch, 1, "north")
+    flipped = {
+        "first bit of the ML-KEM ciphertext": 0,
+        "first bit of the X25519 key": 1088,
+        "last bit of the X25519 key": 1119,
+        "first bit of the payload": 1120,
+        "last bit of the tag": len(sealed) - 1,
+    }
+    refused = [
+        _envelope("another experiment", Context("e2", epoch, 1, "north"), key, member_key, sealed),
+        _envelope("another epoch", Context("e1", seed("2"), 1, "north"), key, member_key, sealed),
+        _envelope("another leg", Context("e1", epoch, 2, "north"), key, member_key, sealed),
+        _envelope("another recipient", Context("e1", epoch, 1, "south"), key, member_key, sealed),
+        _envelope("another sealing key", right, other, member_key, sealed),
+        _envelope("another member key", right, key, seed("guess"), sealed),
+        _envelope("the last byte is missing", right, key, member_key, sealed[:-1]),
+        _envelope("one byte too many", right, key, member_key, sealed + b"\0"),
+        *(
+            _envelope(f"{why} flipped", right, key, member_key, flip(sealed, at))
+            for why, at in flipped.items()
+        ),
+    ]
+    return {"opens": opens, "refused": refused}
+
+
+def rosters() -> dict[str, Any]:
+    """Signed rosters that are read, and some that are not."""
+    coordinator = identity("coordinator")
+    roster = tiny_roster()
+    pair = Roster.make("Two", 2**31 - 1, coordinator.public, list(roster.members[:2]))
+    form = json.loads(roster.content)
+    members = form["members"]
+    stranger = identity("stranger")
+    contents = {
+        "white space": json.dumps(form, sort_keys=True).encode(),
+        "fields not sorted": json.dumps(
+            dict(reversed(form.items())), separators=(",", ":")
+        ).encode(),
+        "members not sorted": _dump(form | {"members": members[::-1]}),
+        "a member twice": _dump(form | {"members": [members[0], *members]}),
+        "only one member": _dump(form | {"members": members[:1]}),
+        "a field too many": _dump(form | {"note": ""}),
+        "another version": _dump(form | {"version": 2}),
+        "epoch 0": _dump(form | {"epoch": 0}),
+        "upper-case identity": _dump(form | {"coordinator": form["coordinator"].upper()}),
+        "a member is the coordinator": _dump(
+            form | {"members": [members[0] | {"identity": form["coordinator"]}, *members[1:]]}
+        ),
+        "names that differ only in capitals": _dump(
+            form | {"members": [members[0], members[1] | {"name": "klinik ost"}]}
+        ),
+        "an identity of small order": _dump(
+            form | {"members": [members[0] | {"identity": "01" + 31 * "00"}, *members[1:]]}
+        ),
+    }
+    refused = {
+        why: content + coordinator.sign("roster", content) for why, content in contents.items()
+    }
+    refused |= {
+        "signed by somebody else": roster.content + stranger.sign("roster", roster.content),
+        "signed for another purpose": roster.content + coordinator.sign("share", roster.content),
+        "one byte too many": roster.signed(coordinator) + b"\n",
+        "the last byte is missing": roster.signed(coordinator)[:-1],
+    }
+    return {
+        "coordinator_seed": coordinator.to_bytes().hex(),
+        "read": [
+            {
+                "content": one.content.decode(),
+                "signed": one.signed(coordinator).hex(),
+                "digest": one.digest.hex(),
+                "fingerprint": one.fingerprint,
+                "member_fingerprints": {m.name: m.fingerprint for m in one.members},
+            }
+            for one in (roster, pair)
+        ],
+        "refused": [{"why": why, "signed": signed.hex()} for why, signed in refused.items()],
+    }
+
+
+def membership() -> dict[str, Any]:
+    """One experiment's keys, from the announcements to the member key."""
+    roster = tiny_roster()
+    identities = {name: identity(name) for name in NAMES}
+    keys = {name: sealing_key(name) for name in NAMES}
+    shares = {name: seed(f"share of {name}") for name in NAMES}
+    announcements = [
+        announce(identities[name], keys[name], name=name, experiment=EXPERIMENT, roster=roster)
+        for name in NAMES
+    ]
+    epoch = epoch_digest(announcements, experiment=EXPERIMENT, roster=roster)
+    sealed = {
+        name: seal_shares(
+            shares[name],
+            identities[name],
+            name=name,
+            experiment=EXPERIMENT,
+            epoch=epoch,
+            announcements=announcements,
+        )
+        for name in NAMES
+    }
+    member_key = derive_member_key(shares, roster=roster, epoch=epoch)
+    return {
+        "experiment": EXPERIMENT,
+        "roster": roster.content.decode(),
+        "members": [
+            {
+                "name": announced.name,
+                "identity_seed": identities[announced.name].to_bytes().hex(),
+                "sealing_key": keys[announced.name].to_bytes().hex(),
+                "share": shares[announced.name].hex(),
+                "announcement": announced.to_bytes().hex(),
+                "sealed_shares": {to: data.hex() for to, data in sealed[announced.name].items()},
+            }
+            for announced in announcements
+        ],
+        "epoch_digest": epoch.hex(),
+        "member_key": member_key.hex(),
+        "confirmation": confirmation(member_key).hex(),
+    }
+
+
+def tiny_roster() -> Roster:
+    members = [Member(name, identity(name).public) for name in NAMES]
+    return Roster.make("Tiny study", 1, identity("coordinator").public, members)
+
+
+def seed(label: str) -> bytes:
+    return hashlib.sha256(f"FedDC test vector: {label}".encode()).digest()
+
+
+def identity(label: str) -> Identity:
+    return Identity.from_bytes(seed(f"identity of {label}"))
+
+
+def sealing_key(label: str) -> SealingKey:
+    return SealingKey.from_bytes(b"".join(seed(f"sealing key of {label}, {i}") for i in range(3)))
+
+
+def flip(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def _envelope(
+    why: str, context: Context, key: SealingKey, member_key: bytes, sealed: bytes
+) -> dict[str, Any]:
+    return {
+        "why": why,
+        "experiment": context.experiment,
+        "epoch": context.epoch.hex(),
+        "leg": context.leg,
+        "recipient": context.recipient,
+        "sealing_key": key.to_bytes().hex(),
+        "member_key": member_key.hex(),
+        "envelope": sealed.hex(),
+    }
+
+
+def _dump(form: dict[str, Any]) -> bytes:
+    return json.dumps(form, sort_keys=True, separators=(",", ":")).encode()
+
+
+if __name__ == "__main__":
+    main()
