@@ -31,7 +31,7 @@ COMPLETED = RunStatus("finished:completed", "")
 @pytest.fixture
 def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder for temporary files, short enough for Ray; a test looks what is left in it."""
-    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         monkeypatch.setenv("TMPDIR", folder)
         yield Path(folder)
@@ -245,7 +245,7 @@ def test_the_size_of_a_running_ray_cluster_is_not_ours_to_choose(
 
 
 def _command(folder: Path) -> list[str]:
-    options = "simulate --hospitals 2 --samples 2 --rounds 2 --cpus 1 --run-dir".split()
+    options = ["simulate", "--hospitals", "2", "--samples", "2", "--rounds", "2", "--cpus", "1", "--run-dir"]
     return [sys.executable, str(STUB_APP / "feddc_with_stub.py"), *options, str(folder / "run")]
 
 

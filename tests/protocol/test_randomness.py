@@ -122,19 +122,19 @@ def test_what_was_drawn_before_changes_nothing() -> None:
         }
 
     forwards = draw(rounds)
-    np.random.seed(0)  # noqa: NPY002 (the global generator is what must not matter)
+    np.random.seed(0)
     stream(SEED, "batch", 0, 0).random(1000)
     assert draw(rounds[::-1]) == forwards
     assert draw(rounds[7:]) == {key: forwards[key] for key in rounds[7:]}
 
 
 def test_drawing_does_not_touch_numpys_global_generator() -> None:
-    np.random.seed(3)  # noqa: NPY002
-    expected = np.random.random(4).tolist()  # noqa: NPY002
-    np.random.seed(3)  # noqa: NPY002
+    np.random.seed(3)
+    expected = np.random.random(4).tolist()
+    np.random.seed(3)
     TrainingStreams(SEED, 0).batch(0, 10, 3)
     stream(SEED, "cohort", 1).random(10)
-    assert np.random.random(4).tolist() == expected  # noqa: NPY002
+    assert np.random.random(4).tolist() == expected
 
 
 # --- different for every name ---------------------------------------------------------------------
