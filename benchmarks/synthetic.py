@@ -41,7 +41,7 @@ METHODS: dict[str, dict[str, Scalar]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(description="FedDC against FedAvg on the synthetic data")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -71,7 +71,7 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(result))
     else:
-        print(f"FedDC {means['feddc']:.3f}, FedAvg(200) {means['fedavg_b']:.3f}: {gain:+.1f} points")
+        print(f"FedDC {means['feddc']:.3f}, FedAvg(200) {means['fedavg_b']:.3f}, {gain:+.1f}")
 
 
 if __name__ == "__main__":

@@ -1,94 +1,152 @@
-"""The hospital's side of the protocol: takes a request's bytes, gives a reply's bytes.
+"""The hospital's side of the protocol: takes a signed request's bytes, gives a reply's bytes.
 
 The same code answers in simulation, in process, and behind the agent's socket. It trusts nothing
-that comes in: whatever is not as agreed is refused with a code, and nothing has changed.
+that comes in: whatever is not as agreed is refused with a code, and nothing has changed. What
+changes does so in one transaction: the answer, the memory of it, and its line in the audit trail.
 """
 
+import hashlib
 import logging
-from collections.abc import MutableMapping
-from functools import lru_cache
-from typing import NoReturn
-
-import numpy as np
+from typing import Any
 
 from learning.data import Share
-from learning.metrics import Figures
-from learning.models import ModelError
-from learning.settings import SettingsError, TrainingSettings
-from learning.trainer import Layout, Network, Task, Trainer
 from protocol.descriptor import Descriptor, DescriptorError
+from protocol.keys import Identity
 from protocol.messages import (
     Announcement,
-    Carries,
     Close,
     Closed,
+    ExchangeShares,
     Hello,
     Introduction,
     MessageError,
+    OpenShares,
     Refusal,
     RefusalCode,
     Reply,
     Request,
     SetUp,
-    Trained,
     TrainLeg,
-    decode_request,
+    decode_signed_request,
     encode,
+    is_signed_by,
 )
-from protocol.model_bytes import Arrays, ModelBytesError, ModelState
-from protocol.randomness import TrainingStreams
+from protocol.roster import Roster
+
+from . import key_setup
+from .audit import AuditTrail
+from .leg import serve_leg
+from .local_training import LocalTraining
+from .notebook import Notebook
+from .policy import Policy
+from .refusal import Refused
+from .store import Store
 
 logger = logging.getLogger(__name__)
-
-# What a hospital remembers of an experiment, as bytes, so that any store can keep it.
-State = MutableMapping[str, bytes]
-_DESCRIPTOR, _AGGREGATE, _KEPT = "descriptor", "aggregate", "optimizer/"
 _LONGEST_DETAIL = 300
 
 
-class Refused(Exception):
-    """A request will not be served; the code goes out, the detail stays in the local log."""
-
-    def __init__(self, code: RefusalCode, detail: str) -> None:
-        super().__init__(f"{code}: {detail}")
-        self.code = code
-
-
 class Hospital:
-    """One member of the study: its name, its share of examples, and what it remembers."""
+    """One member of the study: its name, its share of examples, its keys and its memory.
 
-    def __init__(self, name: str, share: Share, state: State, *, device: str = "cpu") -> None:
+    Not for several threads at once: whoever serves requests asks one at a time.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        share: Share,
+        store: Store,
+        *,
+        identity: Identity,
+        roster: Roster,
+        policy: Policy,
+        device: str = "cpu",
+    ) -> None:
+        if roster.identity_of(name) != identity.public:
+            raise ValueError(f"{name} is not on the roster with this identity")
         self.name = name
         self._share = share
-        self._state = state
+        self._store = store
+        self._identity = identity
+        self._roster = roster
+        self._policy = policy
         self._device = device
-        self._trainers: dict[bytes, tuple[Descriptor, Trainer]] = {}
+        self._trail = AuditTrail(store, identity)
+        self._trainings: dict[bytes, LocalTraining] = {}
 
     def answer(self, data: bytes) -> bytes:
         """Answer a request; never raises for anything a request could contain."""
+        digest = hashlib.sha256(data).digest()
+        received: dict[str, Any] = {"digest": digest.hex(), "bytes": len(data)}
         try:
-            reply = self._serve(decode_request(data))
-        except MessageError as error:
-            reply = self._refuse(RefusalCode.MALFORMED, str(error))
+            request = self._admitted(data)
+            received |= request.model_dump(include={"kind", "experiment", "leg"})
+            answered = self._answered(request, digest)
+            with self._store.transaction():
+                if answered is not None:
+                    self._trail.append(received, {"kind": "repeated", "bytes": len(answered)})
+                    return answered
+                return self._complete(request, digest, self._serve(request), received)
         except Refused as refusal:
-            reply = self._refuse(refusal.code, str(refusal))
+            # Part of the detail was written by the sender: it must not pass for lines of this log.
+            detail = "".join(c if c.isprintable() else "?" for c in str(refusal)[:_LONGEST_DETAIL])
+            logger.warning("%s: refused, %s", self.name, detail)
+            return self._refusal(refusal.code, received)
         except Exception:
             # The traceback may show patient values: it stays here.
             logger.exception("%s: could not serve a request", self.name)
-            reply = Refusal(code=RefusalCode.INTERNAL_ERROR)
-        return encode(reply)
+            return self._refusal(RefusalCode.INTERNAL_ERROR, received)
 
-    def remembering(self, state: State) -> "Hospital":
+    def remembering(self, store: Store) -> "Hospital":
         """Return this hospital over another store, sharing what is costly to build."""
-        twin = Hospital(self.name, self._share, state, device=self._device)
-        twin._trainers = self._trainers
+        twin = Hospital(
+            self.name,
+            self._share,
+            store,
+            identity=self._identity,
+            roster=self._roster,
+            policy=self._policy,
+            device=self._device,
+        )
+        twin._trainings = self._trainings
         return twin
 
-    def _refuse(self, code: RefusalCode, detail: str) -> Refusal:
-        # Part of it was written by the sender: it must not pass for lines of this log.
-        line = "".join(sign if sign.isprintable() else "?" for sign in detail[:_LONGEST_DETAIL])
-        logger.warning("%s: refused, %s", self.name, line)
-        return Refusal(code=code)
+    # --- admission: in this order -----------------------------------------------------------------
+
+    def _admitted(self, data: bytes) -> Request:
+        """Return the request if it is well-formed, the coordinator's, and not from the future."""
+        try:
+            request = decode_signed_request(data)
+        except MessageError as error:
+            raise Refused(RefusalCode.MALFORMED, str(error)) from error
+        if not is_signed_by(self._roster.coordinator, data):
+            raise Refused(RefusalCode.BAD_SIGNATURE, "not signed by the pinned coordinator")
+        seen = request.seen if isinstance(request, TrainLeg) else None
+        if seen is not None and self._trail.is_behind(seen):
+            raise Refused(
+                RefusalCode.ROLLED_BACK,
+                f"the coordinator has seen line {seen.sequence} of this hospital's audit trail, "
+                "which ends before: its memory was restored from an old backup",
+            )
+        return request
+
+    def _answered(self, request: Request, digest: bytes) -> bytes | None:
+        """Return the answer already given to these very bytes; refuse others in their place."""
+        if isinstance(request, Hello):
+            return None
+        notebook = Notebook(self._store, request.experiment)
+        leg = request.leg if isinstance(request, TrainLeg) else None
+        if leg is not None and leg < notebook.last_leg:
+            raise Refused(RefusalCode.OLD_LEG, f"leg {leg} after leg {notebook.last_leg}")
+        given = notebook.given(request.kind)
+        if given is None or (leg is not None and leg > notebook.last_leg):
+            return None
+        if given[0] != digest:
+            raise Refused(RefusalCode.CONFLICTING_REQUEST, f"another {request.kind} was answered")
+        return given[1]
+
+    # --- serving ----------------------------------------------------------------------------------
 
     def _serve(self, request: Request) -> Reply:
         match request:
@@ -96,183 +154,95 @@ class Hospital:
                 return Introduction(hospital=self.name)
             case SetUp():
                 return self._set_up(request)
+            case ExchangeShares():
+                notebook, _, _ = self._agreed(request.experiment)
+                return key_setup.exchange_shares(
+                    request, notebook, self._identity, self.name, self._roster
+                )
+            case OpenShares():
+                notebook, _, _ = self._agreed(request.experiment)
+                return key_setup.open_shares(request, notebook, self.name, self._roster)
             case TrainLeg():
-                return self._train(request)
+                notebook, descriptor, training = self._agreed(request.experiment)
+                return serve_leg(
+                    request, notebook, descriptor, training, self._policy, self.name, self._roster
+                )
             case Close():
                 return self._close(request)
 
     def _set_up(self, request: SetUp) -> Announcement:
+        """Agree to a descriptor, once and by policy, and announce a key made for it."""
         try:
             descriptor = Descriptor.from_bytes(request.payload)
         except DescriptorError as error:
             raise Refused(RefusalCode.MALFORMED, str(error)) from error
         if descriptor.experiment != request.experiment:
-            _malformed("the descriptor is of another experiment")
-        self._trainer(request.payload)
-        if self._state.get(_DESCRIPTOR) != request.payload:  # the same again changes nothing
-            self._state.clear()
-            self._state[_DESCRIPTOR] = request.payload
-        return Announcement(examples=len(self._share.train))
-
-    def _train(self, request: TrainLeg) -> Trained:
-        descriptor, trainer = self._agreed(request.experiment)
-        if not 0 < request.local_rounds <= descriptor.rounds - request.first_round:
-            raise Refused(RefusalCode.ROUNDS_REFUSED, "rounds outside the descriptor's")
-        model = self._model(request, descriptor, trainer)
-        held_out = None
-        if request.carries is Carries.AGGREGATE:
-            held_out = self._held_out(trainer.network, model)
-        trainer.network.load(model.parameters, model.buffers)
-        optimizer, progress = trainer.train(
-            request.first_round,
-            request.local_rounds,
-            self._optimizer(request, trainer, model),
-            self._anchor(descriptor, model if request.carries is Carries.AGGREGATE else None),
-        )
-        parameters, buffers = trainer.network.arrays()
-        if request.recipient is None:
-            # What is aggregated has no use for optimiser state; it may stay here.
-            answer = ModelState(parameters, buffers)
-        else:
-            answer = ModelState(parameters, buffers, optimizer)
-        if request.carries is Carries.AGGREGATE and trainer.network.settings.proximal_mu:
-            self._state[_AGGREGATE] = request.payload
-        if request.recipient is None and trainer.network.settings.optimizer_state == "kept":
-            self._keep(request.leg, optimizer)
-        return Trained(
-            leg=request.leg,
-            sealed=False,
-            loss=progress.loss,
-            accuracy=progress.accuracy,
-            held_out_loss=held_out.loss if held_out else None,
-            held_out_accuracy=held_out.accuracy if held_out else None,
-            payload=answer.to_bytes(),
+            raise Refused(RefusalCode.MALFORMED, "the descriptor is of another experiment")
+        if descriptor.roster != self._roster.digest:
+            raise Refused(RefusalCode.ANOTHER_ROSTER, "not the roster that is pinned here")
+        self._training(request.payload, descriptor)
+        examples = len(self._share.train)
+        self._policy.check_experiment(descriptor, self._roster, examples)
+        notebook = Notebook(self._store, request.experiment)
+        notebook.write("descriptor", request.payload)
+        announced = key_setup.announce(notebook, self._identity, self.name, self._roster)
+        return Announcement(
+            examples=examples if "examples" in self._policy.metrics else None,
+            payload=announced.to_bytes(),
         )
 
     def _close(self, request: Close) -> Closed:
-        _, trainer = self._agreed(request.experiment)
-        model = self._checked(request.payload, trainer, with_optimizer=False)
-        held_out = self._held_out(trainer.network, model)
-        self._state.clear()
+        """Take the final model, evaluate it, and destroy the experiment's keys and memory."""
+        notebook, _, training = self._agreed(request.experiment)
+        model = training.read(request.payload)
+        figures = training.held_out(model, self._policy.minimum_held_out)
+        notebook.destroy()
         return Closed(
-            held_out_loss=held_out.loss if held_out else None,
-            held_out_accuracy=held_out.accuracy if held_out else None,
+            held_out_loss=self._policy.rounded("held-out", figures.loss if figures else None),
+            held_out_accuracy=self._policy.rounded(
+                "held-out", figures.accuracy if figures else None
+            ),
         )
 
-    def _agreed(self, experiment: str) -> tuple[Descriptor, Trainer]:
-        agreed = self._state.get(_DESCRIPTOR)
-        if agreed is not None:
-            descriptor, trainer = self._trainer(agreed)
-            if descriptor.experiment == experiment:
-                return descriptor, trainer
-        raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"no agreement on experiment {experiment}")
+    def _agreed(self, experiment: str) -> tuple[Notebook, Descriptor, LocalTraining]:
+        notebook = Notebook(self._store, experiment)
+        agreed = notebook.descriptor
+        if agreed is None:
+            raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"no agreement on {experiment}")
+        descriptor = Descriptor.from_bytes(agreed)
+        return notebook, descriptor, self._training(agreed, descriptor)
 
-    def _trainer(self, data: bytes) -> tuple[Descriptor, Trainer]:
-        """Build, or find built, the trainer a descriptor asks for."""
-        if data not in self._trainers:
-            descriptor = Descriptor.from_bytes(data)
-            if self.name not in descriptor.roster:
-                raise Refused(RefusalCode.NOT_A_MEMBER, "this hospital is not on the roster")
-            position = descriptor.roster.index(self.name)
-            streams = TrainingStreams(descriptor.training_seed, position)
-            if descriptor.shape != self._share.train.features.shape[1:]:
-                raise Refused(
-                    RefusalCode.DESCRIPTOR_REFUSED,
-                    f"examples here have shape {self._share.train.features.shape[1:]}, "
-                    f"the experiment wants {descriptor.shape}",
-                )
-            try:
-                network = _workbench(
-                    TrainingSettings.parse(descriptor.training, source="descriptor"),
-                    Task(descriptor.shape, descriptor.classes),
-                    self._device,
-                )
-            except (SettingsError, ModelError) as error:
-                raise Refused(RefusalCode.DESCRIPTOR_REFUSED, str(error)) from error
-            self._trainers.clear()  # one experiment at a time: models can be large
-            self._trainers[data] = (descriptor, Trainer(network, self._share.train, streams))
-        return self._trainers[data]
+    def _training(self, agreed: bytes, descriptor: Descriptor) -> LocalTraining:
+        if agreed not in self._trainings:
+            position = self._roster.names.index(self.name)
+            training = LocalTraining(descriptor, self._share, position, self._device)
+            self._trainings.clear()  # one experiment at a time: data on a device can be large
+            self._trainings[agreed] = training
+        return self._trainings[agreed]
 
-    def _model(self, request: TrainLeg, descriptor: Descriptor, trainer: Trainer) -> ModelState:
-        if request.carries is not Carries.NOTHING:
-            travels = request.carries is Carries.ENVELOPE
-            return self._checked(request.payload, trainer, with_optimizer=travels)
-        if descriptor.init != "own":
-            _malformed("a request without a model, but the first model is shared")
-        streams = TrainingStreams(descriptor.training_seed, descriptor.roster.index(self.name))
-        network = Network(
-            trainer.network.settings,
-            Task(descriptor.shape, descriptor.classes),
-            seed=streams.init_seed(),
-        )
-        return ModelState(*network.arrays())
+    # --- the end of every request -----------------------------------------------------------------
 
-    def _checked(self, payload: bytes, trainer: Trainer, *, with_optimizer: bool) -> ModelState:
-        """Read a model and compare it with the one the registry builds."""
-        try:
-            model = ModelState.from_bytes(payload)
-        except ModelBytesError as error:
-            raise Refused(RefusalCode.MODEL_MISMATCH, str(error)) from error
-        _compare(trainer.network.parameter_layout, model.parameters)
-        _compare(trainer.network.buffer_layout, model.buffers)
-        _compare(trainer.optimizer_layout if with_optimizer else {}, model.optimizer)
-        return model
+    def _complete(
+        self, request: Request, digest: bytes, reply: Reply, received: dict[str, Any]
+    ) -> bytes:
+        """Write the audit line, remember the answer, and return it."""
+        sent: dict[str, Any] = {
+            "kind": reply.kind,
+            "bytes": len(reply.payload),
+            "digest": hashlib.sha256(reply.payload).hexdigest(),
+        }
+        if isinstance(request, TrainLeg):
+            sent["recipient"] = request.recipient or "coordinator"
+        head = self._trail.append(received, sent)
+        answer = encode(reply.model_copy(update={"audit": head}))
+        if not isinstance(request, Hello):
+            notebook = Notebook(self._store, request.experiment)
+            notebook.give(request.kind, digest, answer)
+            if isinstance(request, TrainLeg):
+                notebook.last_leg = request.leg
+        return answer
 
-    def _optimizer(self, request: TrainLeg, trainer: Trainer, model: ModelState) -> Arrays:
-        """Return the optimiser's state: it travels with a handed-over model, never else."""
-        if request.carries is Carries.ENVELOPE:
-            return model.optimizer
-        kept = self._kept_before(request.leg)
-        if request.carries is Carries.AGGREGATE and kept is not None:
-            return ModelState.from_bytes(self._state[kept]).optimizer
-        return trainer.fresh_optimizer()
-
-    def _keep(self, leg: int, optimizer: Arrays) -> None:
-        """Keep the state of the model sent in `leg`, and the one it may have come from.
-
-        Asked for the leg again, the hospital begins with the same state and gives the same answer.
-        """
-        before = self._kept_before(leg)
-        for key in [key for key in self._state if key.startswith(_KEPT) and key != before]:
-            del self._state[key]
-        self._state[f"{_KEPT}{leg}"] = ModelState({}, {}, optimizer).to_bytes()
-
-    def _kept_before(self, leg: int) -> str | None:
-        legs = [int(key.removeprefix(_KEPT)) for key in self._state if key.startswith(_KEPT)]
-        last = max((kept for kept in legs if kept < leg), default=None)
-        return None if last is None else f"{_KEPT}{last}"
-
-    def _anchor(self, descriptor: Descriptor, aggregate: ModelState | None) -> Arrays | None:
-        """Return what FedProx pulls towards: the aggregate last received here, if any."""
-        if not descriptor.training.get("proximal-mu"):
-            return None
-        if aggregate is not None:
-            return aggregate.parameters
-        last = self._state.get(_AGGREGATE)
-        return ModelState.from_bytes(last).parameters if last is not None else None
-
-    def _held_out(self, network: Network, model: ModelState) -> Figures | None:
-        if not len(self._share.held_out):
-            return None
-        network.load(model.parameters, model.buffers)
-        return network.evaluate(*network.tensors(self._share.held_out))
-
-
-@lru_cache(maxsize=2)
-def _workbench(settings: TrainingSettings, task: Task, device: str) -> Network:
-    """Build the network that models are loaded into; one serves all hospitals of a process."""
-    return Network(settings, task, seed=0, device=device)
-
-
-def _compare(layout: Layout, given: Arrays) -> None:
-    if set(layout) != set(given):
-        raise Refused(RefusalCode.MODEL_MISMATCH, "other tensors than the model's")
-    for name, (shape, dtype) in layout.items():
-        if given[name].shape != shape or given[name].dtype != dtype:
-            raise Refused(RefusalCode.MODEL_MISMATCH, f"{name} has another shape or type")
-        if not np.isfinite(given[name]).all():
-            raise Refused(RefusalCode.NOT_FINITE, f"{name} has values that are not finite")
-
-
-def _malformed(detail: str) -> NoReturn:
-    raise Refused(RefusalCode.MALFORMED, detail)
+    def _refusal(self, code: RefusalCode, received: dict[str, Any]) -> bytes:
+        with self._store.transaction():
+            head = self._trail.append(received, {"kind": "refusal", "refusal": code})
+        return encode(Refusal(code=code, audit=head))

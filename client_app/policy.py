@@ -24,7 +24,11 @@ class Policy(SettingsGroup):
     members: list[str] = Field(
         default=[], description="names of hospitals to work with; empty: the roster's"
     )
-    models: list[str] = Field(default=["linear", "mlp", "mnist-cnn", "mri-cnn", "resnet-small", "resnet18"])
+    models: list[str] = Field(
+        default=["linear", "mlp", "mnist-cnn", "mri-cnn", "resnet-small", "resnet18"],
+        description="models that may be trained here, plug-ins included",
+    )
+    any_model: bool = Field(False, description="simulation only: whatever is installed")
     minimum_cohort: int = Field(3, ge=2, description="members a study must have")
     minimum_local_items: int = Field(2, ge=1, description="examples here before any training")
     minimum_batch: int = Field(2, ge=1, description="examples a round must at least use")
@@ -48,7 +52,10 @@ class Policy(SettingsGroup):
         training = TrainingSettings.parse(dict(descriptor.training), source="descriptor")
         batch = training.batch_size or examples
         for fine, detail in (
-            (training.model in self.models, f"model {training.model} is not allowed"),
+            (
+                self.any_model or training.model in self.models,
+                f"model {training.model} is not allowed",
+            ),
             (len(roster.members) >= self.minimum_cohort, "too few members"),
             (not self.members or set(roster.names) <= set(self.members), "a member is not allowed"),
             (examples >= self.minimum_local_items, "too few examples here"),

@@ -1,6 +1,6 @@
 """Simulated hospitals: the same hospital code, in process, its memory in Flower's Context."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from functools import lru_cache
 
 import torch
@@ -8,10 +8,29 @@ from flwr.app import ConfigRecord, Context
 
 from learning.local_data import load_shares
 from learning.settings import LocalSettings
+from protocol.simulated_study import SimulatedStudy, simulated_study
 
-from .hospital import Hospital, State
+from .hospital import Hospital
+from .policy import Policy
+from .store import MappingStore
 
 _RECORD = "feddc-hospital"
+# A simulated hospital has nothing to hide: it tells all its figures, unrounded.
+_POLICY = Policy.parse(
+    {
+        "minimum-cohort": 2,
+        "minimum-local-items": 1,
+        "minimum-batch": 1,
+        "maximum-rounds": 2**31,
+        "maximum-learning-rate": 1e9,
+        "metric-decimals": 12,
+        "minimum-held-out": 1,
+        "max-share-per-recipient": 1.0,
+        "any-model": True,
+        "unsealed": True,
+    },
+    source="simulation",
+)
 
 
 def answer(data: bytes, context: Context) -> bytes:
@@ -26,17 +45,31 @@ def answer(data: bytes, context: Context) -> bytes:
         int(context.node_config["partition-id"]),
         int(context.node_config["num-partitions"]),
     )
-    return hospital.remembering(ContextState(context)).answer(data)
+    return hospital.remembering(MappingStore(ContextState(context))).answer(data)
 
 
 @lru_cache(maxsize=2048)
 def _hospital(local: LocalSettings, seed: int, position: int, hospitals: int) -> Hospital:
     # Only what follows from the arguments is cached: any process may serve any hospital.
     share = load_shares(local, hospitals, seed)[position]
-    return Hospital(share.name, share, {}, device=local.device)
+    study = _study(local, hospitals, seed)
+    return Hospital(
+        share.name,
+        share,
+        MappingStore({}),
+        identity=study.identities[share.name],
+        roster=study.roster,
+        policy=_POLICY,
+        device=local.device,
+    )
 
 
-class ContextState(State):
+@lru_cache(maxsize=2)
+def _study(local: LocalSettings, hospitals: int, seed: int) -> SimulatedStudy:
+    return simulated_study(seed, [share.name for share in load_shares(local, hospitals, seed)])
+
+
+class ContextState(MutableMapping[str, bytes]):
     """A hospital's memory, kept by Flower between messages: Ray's actors share none."""
 
     def __init__(self, context: Context) -> None:

@@ -1,4 +1,4 @@
-"""`feddc lab demo`: daisy-chaining beside the alternatives, on embedded data, on Flower's engine."""
+"""`feddc lab demo`: daisy-chaining beside the alternatives, on Flower's engine."""
 
 import json
 import tempfile

@@ -116,6 +116,9 @@ class TrainingSettings(SettingsGroup):
     batch_size: int = Field(0, ge=0, description="examples a round; 0: the whole local set")
     proximal_mu: float = Field(0.0, ge=0, allow_inf_nan=False, description="fedprox's μ")
     precision: Literal["float32", "float64"] = Field("float32", description="of all arithmetic")
+    wire_dtype: Literal["same", "float16", "bfloat16"] = Field(
+        "same", description="narrower numbers for models on their way"
+    )
 
     @field_validator("model_options")
     @classmethod

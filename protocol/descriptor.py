@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, field_validator
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter
 
 from .canonical import canonical_json, read_canonical
 from .messages import Name
@@ -25,8 +25,8 @@ class Descriptor(BaseModel):
     """What a hospital agrees to before it trains.
 
     `training` holds the trainer's settings by name (model, optimiser, batch size, learning rate …);
-    the hospital checks them itself. `roster` lists the members' names in roster order: a hospital's
-    position in it names its random streams. Periods of `None` never come.
+    the hospital checks them itself. `roster` is the digest of the roster that must be pinned there:
+    a hospital's position in it names its random streams. Periods of `None` never come.
     """
 
     model_config = ConfigDict(
@@ -43,14 +43,8 @@ class Descriptor(BaseModel):
     classes: _Classes
     training: Mapping[Name, bool | _Whole | FiniteFloat | str]
     training_seed: Annotated[bytes, Field(min_length=1, max_length=64, repr=False)]
-    roster: tuple[Name, ...]
-
-    @field_validator("roster")
-    @classmethod
-    def _names_each_once(cls, roster: tuple[str, ...]) -> tuple[str, ...]:
-        if len(set(roster)) < len(roster):
-            raise ValueError("a member is named twice")
-        return roster
+    sealed: bool
+    roster: Annotated[bytes, Field(min_length=32, max_length=32)]
 
     def to_bytes(self) -> bytes:
         return canonical_json(self)

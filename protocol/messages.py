@@ -1,18 +1,23 @@
 """Requests and replies: what passes between the coordinator and a hospital, as exact bytes.
 
 Every message is `magic · header length · header (canonical JSON) · payload`. The payload is a
-descriptor, a model or an envelope; neither the courier nor Flower looks into it.
+descriptor, keys, a model or an envelope; neither the courier nor Flower looks into it. A request
+ends with the coordinator's signature over all that comes before.
 """
 
+import hashlib
 from enum import StrEnum
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from .audit import AuditHead
 from .canonical import canonical_json, read_canonical
+from .keys import SIGNATURE_BYTES, Identity, verify
 
 MAGIC = b"FDC1"
 _PREFIX = len(MAGIC) + 4
+_PURPOSE = "request"
 MAX_HEADER = 64 * 1024
 
 # No control characters and no line breaks: names are written to logs.
@@ -36,12 +41,23 @@ class RefusalCode(StrEnum):
     """Why a hospital refused. A closed list that never depends on patient values."""
 
     MALFORMED = "malformed"
+    BAD_SIGNATURE = "bad-signature"
+    ROLLED_BACK = "rolled-back"
     UNKNOWN_EXPERIMENT = "unknown-experiment"
-    NOT_A_MEMBER = "not-a-member"
+    ANOTHER_ROSTER = "another-roster"
     DESCRIPTOR_REFUSED = "descriptor-refused"
+    AGAINST_POLICY = "against-policy"
+    KEYS_REFUSED = "keys-refused"
+    NOT_SET_UP = "not-set-up"
+    OLD_LEG = "old-leg"
+    CONFLICTING_REQUEST = "conflicting-request"
+    ROUNDS_REFUSED = "rounds-refused"
+    REPLAYED = "replayed"
+    ENVELOPE_REFUSED = "envelope-refused"
     MODEL_MISMATCH = "model-mismatch"
     NOT_FINITE = "not-finite"
-    ROUNDS_REFUSED = "rounds-refused"
+    UNKNOWN_RECIPIENT = "unknown-recipient"
+    TOO_MANY_TO_ONE = "too-many-to-one"
     INTERNAL_ERROR = "internal-error"
 
 
@@ -49,6 +65,11 @@ class _Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     payload: bytes = Field(default=b"", exclude=True, repr=False)
+
+
+class _Reply(_Message):
+    # The head of the hospital's audit trail after this reply.
+    audit: AuditHead | None = None
 
 
 class Hello(_Message):
@@ -64,11 +85,27 @@ class SetUp(_Message):
     experiment: Name
 
 
+class ExchangeShares(_Message):
+    """Shows everyone's announcements; the payload is a bundle of them by name."""
+
+    kind: Literal["exchange-shares"] = "exchange-shares"
+    experiment: Name
+
+
+class OpenShares(_Message):
+    """Brings the shares sealed for this hospital; the payload is a bundle of them by sender."""
+
+    kind: Literal["open-shares"] = "open-shares"
+    experiment: Name
+
+
 class TrainLeg(_Message):
     """Asks for one leg: train `local_rounds` rounds from `first_round` and answer.
 
     With a `recipient` the answer is handed over, sealed for that hospital; without one it is sent
-    for aggregation. Training settings are in the descriptor, not here.
+    for aggregation. `sealed_in` is the leg in which the envelope it carries was sealed. `seen` is
+    the highest head of the hospital's audit trail that the coordinator knows. Training settings are
+    in the descriptor, not here.
     """
 
     kind: Literal["train-leg"] = "train-leg"
@@ -77,7 +114,9 @@ class TrainLeg(_Message):
     first_round: Count
     local_rounds: Count
     carries: Carries
+    sealed_in: Count | None = None
     recipient: Name | None
+    seen: AuditHead | None = None
 
 
 class Close(_Message):
@@ -87,21 +126,37 @@ class Close(_Message):
     experiment: Name
 
 
-class Introduction(_Message):
+class Introduction(_Reply):
     """Answers Hello."""
 
     kind: Literal["introduction"] = "introduction"
     hospital: Name
 
 
-class Announcement(_Message):
-    """Answers SetUp: the hospital agrees, and says how many examples it trains on."""
+class Announcement(_Reply):
+    """Answers SetUp: the hospital agrees and announces its key for this experiment (the payload).
+
+    The number of examples it trains on is absent where its policy keeps that to itself.
+    """
 
     kind: Literal["announcement"] = "announcement"
-    examples: Count
+    examples: Count | None
 
 
-class Trained(_Message):
+class Shares(_Reply):
+    """Answers ExchangeShares: a bundle of this hospital's share, sealed for every other member."""
+
+    kind: Literal["shares"] = "shares"
+
+
+class Ready(_Reply):
+    """Answers OpenShares: the member key is made; equal tags show that all made the same."""
+
+    kind: Literal["ready"] = "ready"
+    confirmation: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Trained(_Reply):
     """Answers TrainLeg: the trained model (or its envelope) and how training went.
 
     The held-out figures are of the aggregate the request carried, before training; absent when it
@@ -111,13 +166,13 @@ class Trained(_Message):
     kind: Literal["trained"] = "trained"
     leg: Count
     sealed: bool
-    loss: float
-    accuracy: float
+    loss: float | None
+    accuracy: float | None
     held_out_loss: float | None
     held_out_accuracy: float | None
 
 
-class Closed(_Message):
+class Closed(_Reply):
     """Answers Close: the final model on the hospital's own held-out data, if it has any."""
 
     kind: Literal["closed"] = "closed"
@@ -125,15 +180,15 @@ class Closed(_Message):
     held_out_accuracy: float | None
 
 
-class Refusal(_Message):
+class Refusal(_Reply):
     """Answers anything a hospital will not do."""
 
     kind: Literal["refusal"] = "refusal"
     code: RefusalCode
 
 
-Request = Hello | SetUp | TrainLeg | Close
-Reply = Introduction | Announcement | Trained | Closed | Refusal
+Request = Hello | SetUp | ExchangeShares | OpenShares | TrainLeg | Close
+Reply = Introduction | Announcement | Shares | Ready | Trained | Closed | Refusal
 _M = TypeVar("_M", bound=_Message)
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 _REPLY: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="kind")])
@@ -143,6 +198,25 @@ def encode(message: Request | Reply) -> bytes:
     """Return the message's bytes; equal messages are equal bytes."""
     header = canonical_json(message)
     return b"".join((MAGIC, len(header).to_bytes(4, "big"), header, message.payload))
+
+
+def sign_request(request: Request, coordinator: Identity) -> bytes:
+    """Return a request's bytes with the coordinator's signature."""
+    body = encode(request)
+    return body + coordinator.sign(_PURPOSE, hashlib.sha256(body).digest())
+
+
+def is_signed_by(coordinator: bytes, data: bytes) -> bool:
+    """Say whether the coordinator with this public identity signed the request."""
+    body, signature = data[:-SIGNATURE_BYTES], data[-SIGNATURE_BYTES:]
+    return verify(coordinator, _PURPOSE, hashlib.sha256(body).digest(), signature)
+
+
+def decode_signed_request(data: bytes) -> Request:
+    """Read a signed request; whether the signature is right, `is_signed_by` says."""
+    if len(data) < SIGNATURE_BYTES:
+        raise MessageError("too short for a signature")
+    return decode_request(data[:-SIGNATURE_BYTES])
 
 
 def decode_request(data: bytes) -> Request:

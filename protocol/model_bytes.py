@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +10,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 Arrays = dict[str, NDArray[np.generic]]
+# Narrower numbers on the wire: half the bytes, for models that bear it. "same" sends them as they
+# are. Optimiser state is never narrowed: Adam's second moments would vanish.
+Wire = Literal["same", "float16", "bfloat16"]
+_SECTIONS = ("parameter", "buffer", "optimizer")
 
 
 class ModelBytesError(ValueError):
@@ -28,26 +33,32 @@ class ModelState:
     buffers: Arrays = field(default_factory=dict)
     optimizer: Arrays = field(default_factory=dict)
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, *, wire: Wire = "same") -> bytes:
         tensors: Arrays = {}
         for section, arrays in self._sections():
             for name, array in arrays.items():
-                # Not ascontiguousarray, which turns a counter into a vector of one.
-                tensors[f"{section}/{name}"] = np.asarray(array, order="C")
+                if wire != "same" and section != "optimizer" and array.dtype == np.float32:
+                    tensors[f"{section}.{wire}/{name}"] = _narrow(array, wire)
+                else:
+                    # Not ascontiguousarray, which turns a counter into a vector of one.
+                    tensors[f"{section}/{name}"] = np.asarray(array, order="C")
         return bytes(save(tensors))
 
     @staticmethod
-    def from_bytes(data: bytes) -> "ModelState":
+    def from_bytes(data: bytes, *, wire: Wire = "same") -> "ModelState":
         try:
             tensors = load(data)
         except (SafetensorError, ValueError, KeyError, TypeError) as error:
             raise ModelBytesError(f"not a safetensors document: {error}") from error
-        sections: dict[str, Arrays] = {"parameter": {}, "buffer": {}, "optimizer": {}}
+        sections: dict[str, Arrays] = {section: {} for section in _SECTIONS}
         for key, array in tensors.items():
-            section, slash, name = key.partition("/")
-            if not slash or section not in sections:
+            place, slash, name = key.partition("/")
+            section, dot, narrowed = place.partition(".")
+            if not slash or section not in sections or (dot and narrowed != wire):
                 raise ModelBytesError(f"unexpected tensor {key!r}")
-            sections[section][name] = array
+            if name in sections[section]:
+                raise ModelBytesError(f"{name!r} is there twice")
+            sections[section][name] = _widen(array, wire) if dot else array
         return ModelState(sections["parameter"], sections["buffer"], sections["optimizer"])
 
     def without_optimizer(self) -> "ModelState":
@@ -59,3 +70,24 @@ class ModelState:
             ("buffer", self.buffers),
             ("optimizer", self.optimizer),
         ]
+
+
+def _narrow(array: NDArray[np.generic], wire: Wire) -> NDArray[np.generic]:
+    """Round float32 to the narrower type; bfloat16, which NumPy lacks, as its 16 bits."""
+    if wire == "float16":
+        with np.errstate(over="ignore"):  # becomes infinite, and is refused where it is read
+            return array.astype(np.float16)
+    bits = np.asarray(array, dtype=np.float32, order="C").view(np.uint32).astype(np.uint64)
+    # To nearest, ties to even. NaN keeps its quiet bit, which rounding could carry away.
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(array), 0x7FC0, rounded & 0xFFFF).astype(np.uint16)
+
+
+def _widen(array: NDArray[np.generic], wire: Wire) -> NDArray[np.generic]:
+    """Return the float32 that a narrowed number stands for; that is always exact."""
+    expected = np.float16 if wire == "float16" else np.uint16
+    if array.dtype != expected:
+        raise ModelBytesError(f"{array.dtype} where {wire} was agreed")
+    if wire == "float16":
+        return array.astype(np.float32)
+    return (array.astype(np.uint32) << 16).view(np.float32)

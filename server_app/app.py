@@ -5,8 +5,9 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from learning.local_data import load_dataset
+from learning.local_data import load_dataset, load_shares
 from protocol.randomness import derive_seed, shared_init_seed
+from protocol.simulated_study import simulated_study
 from strategies.feddc import FedDC
 
 from .aggregators import build_aggregator
@@ -33,12 +34,16 @@ def run(grid: Grid, settings: Settings) -> dict[str, Any]:
     route_seed = derive_seed(algorithm.seed, "route")
     training_seed = derive_seed(algorithm.seed, "training")
     dataset = load_dataset(settings.local, algorithm.seed)
+    shares = load_shares(settings.local, algorithm.hospitals, algorithm.seed)
+    study = simulated_study(algorithm.seed, [share.name for share in shares])
     evaluator = Evaluator(settings.training, dataset, seed=shared_init_seed(training_seed))
     recorder = Recorder(run_dir, settings, evaluator)
     try:
         first = evaluator.first_model
         strategy = FedDC(
             build_aggregator(settings, route_seed=route_seed),
+            roster=study.roster,
+            coordinator=study.coordinator,
             daisy_period=algorithm.daisy_period or None,
             aggregation_period=algorithm.aggregation_period or None,
             permutation=algorithm.permutation,
@@ -50,7 +55,7 @@ def run(grid: Grid, settings: Settings) -> dict[str, Any]:
             tail=algorithm.tail,
             random_schedule=algorithm.schedule == "random",
             quorum=algorithm.quorum,
-            members=algorithm.hospitals,
+            sealed=algorithm.sealing,
             start_timeout=algorithm.start_timeout,
             route_seed=route_seed,
             training_seed=training_seed,

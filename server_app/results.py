@@ -49,7 +49,7 @@ class Recorder(Observer):
 
     # --- what FedDC tells -------------------------------------------------------------------------
 
-    def started(self, experiment: str, hospitals: Mapping[str, int], legs: int) -> None:
+    def started(self, experiment: str, hospitals: Mapping[str, int | None], legs: int) -> None:
         self._legs = legs
         self._event(
             "start",
@@ -96,8 +96,8 @@ class Recorder(Observer):
             answered=len(report.answered),
             missing=dict(report.missing),
             parked=list(report.parked),
-            loss=float(np.mean([reply.loss for reply in replies])) if replies else None,
-            accuracy=float(np.mean([reply.accuracy for reply in replies])) if replies else None,
+            loss=_mean([reply.loss for reply in replies if reply.loss is not None]),
+            accuracy=_mean([r.accuracy for r in replies if r.accuracy is not None]),
             seconds=report.seconds,
         )
 

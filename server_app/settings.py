@@ -49,6 +49,7 @@ class AlgorithmSettings(SettingsGroup):
     weighting: Literal["equal", "examples", "chain-examples"] = Field(
         "equal", description="a model's weight in the aggregate"
     )
+    sealing: bool = Field(True, description="seal models for their recipients in hand-overs")
     aggregator: Aggregator = Field("fedavg", description="what aggregates, by name")
     proximal_mu: float = Field(0.1, ge=0, allow_inf_nan=False, description="fedprox's μ")
     server_learning_rate: float = Field(
@@ -124,6 +125,10 @@ class Settings:
         if settings.training.optimizer == "adam" and settings.training.momentum:
             raise SettingsError(
                 f"momentum belongs to optimizer = sgd, adam has its own: set it to 0 ({source})"
+            )
+        if settings.training.wire_dtype != "same" and settings.training.precision == "float64":
+            raise SettingsError(
+                f"wire-dtype narrows float32: set it to same with precision = float64 ({source})"
             )
         return settings
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 
 from protocol.messages import Trained
-from protocol.model_bytes import ModelBytesError, ModelState
+from protocol.model_bytes import ModelBytesError, ModelState, Wire
 
 from .exchange import Answer
 from .members import Members
@@ -17,21 +17,23 @@ T = TypeVar("T")
 
 
 def sort_answers(
-    plan: Plan[T], answers: Mapping[int, Answer], members: Members, like: ModelState
+    plan: Plan[T], answers: Mapping[str, Answer], members: Members, like: ModelState, wire: Wire
 ) -> tuple[dict[int, Trained], dict[int, str]]:
     """Return what each hospital trained and why others are missing, by position in the roster.
 
-    A model sent for aggregation must have the tensors of `like`, all finite; a handed-over one is
-    not the coordinator's to look into.
+    A model sent for aggregation must have the tensors of `like`, all finite, in numbers as agreed
+    (`wire`); a handed-over one is not the coordinator's to look into.
     """
     trained: dict[int, Trained] = {}
     missing = absent(plan)
     for task in plan.tasks:
-        answer = answers[members.nodes[task.hospital]]
+        answer = answers[members.names[task.hospital]]
         reply = answer.reply
         if not isinstance(reply, Trained) or reply.leg != task.leg:
             missing[task.hospital] = answer.problem or "answered something else"
-        elif plan.leg.ending is Ending.AGGREGATION and (problem := _problem(reply.payload, like)):
+        elif plan.leg.ending is Ending.AGGREGATION and (
+            problem := _problem(reply.payload, like, wire)
+        ):
             missing[task.hospital] = problem
         else:
             trained[task.hospital] = reply
@@ -43,9 +45,9 @@ def absent(plan: Plan[T]) -> dict[int, str]:
     return {hospital: "not connected" for hospital in plan.drawn if hospital not in plan.cohort}
 
 
-def _problem(payload: bytes, like: ModelState) -> str:
+def _problem(payload: bytes, like: ModelState, wire: Wire) -> str:
     try:
-        model = ModelState.from_bytes(payload)
+        model = ModelState.from_bytes(payload, wire=wire)
     except ModelBytesError as error:
         return f"sent no model: {error}"
     for expected, sent in ((like.parameters, model.parameters), (like.buffers, model.buffers)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
-from protocol.messages import MessageError, Refusal, Reply, Request, decode_reply, encode
+from protocol.messages import MessageError, Refusal, Reply, decode_reply
 from protocol.records import from_records, to_records
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
@@ -26,9 +26,9 @@ class Answer:
 
 
 def exchange(
-    grid: Grid, requests: Mapping[int, Request], *, timeout: float, group: str
+    grid: Grid, requests: Mapping[int, bytes], *, timeout: float, group: str
 ) -> dict[int, Answer]:
-    """Send each node its request and wait until all have answered or `timeout` seconds passed.
+    """Send each node its request's bytes and wait for all answers, at most `timeout` seconds.
 
     Flower's own `send_and_receive` polls every three seconds; a leg is often shorter than that.
     """
@@ -36,8 +36,7 @@ def exchange(
     answers: dict[int, Answer] = {}
     pending: dict[str, int] = {}
     sizes: dict[int, int] = {}
-    for node, request in requests.items():
-        data = encode(request)
+    for node, data in requests.items():
         sizes[node] = len(data)
         message = Message(
             to_records(data), node, MessageType.TRAIN, group_id=group, ttl=timeout + _GRACE

@@ -4,8 +4,9 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from logging import INFO, WARNING
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -14,20 +15,30 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
 from protocol.descriptor import Descriptor, Init, Scalar
+from protocol.keys import Identity
 from protocol.messages import Carries, Trained, TrainLeg
-from protocol.model_bytes import ModelState
+from protocol.model_bytes import ModelState, Wire
 from protocol.randomness import SEED_BYTES
+from protocol.roster import Roster
 
 from .answers import absent, sort_answers
-from .exchange import Answer, exchange
-from .members import Members, QuorumNotReached, agree, deliver, meet
+from .members import ExperimentFailed, Members, QuorumNotReached, meet
 from .permutation import Permutation
 from .planner import Plan, Planner, Task, cohort_size
 from .report import LegReport, Observer
 from .schedule import Ending, Leg, Schedule
+from .set_up import deliver, set_up
 from .wrapped import Contribution, Wrapped, check_wrapped, least_hospitals, least_models
 
 Weighting = Literal["equal", "examples", "chain-examples"]
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A model's bytes as a request carries them; an envelope with the leg it was sealed in."""
+
+    data: bytes = field(repr=False)
+    sealed_in: int | None = None
 
 
 class FedDC(Strategy):
@@ -43,6 +54,8 @@ class FedDC(Strategy):
     strategy
         Any Flower message-API strategy, its own `fraction_train` left at 1. One of its server
         rounds is one aggregation.
+    roster, coordinator
+        Who takes part, and the identity that signs requests: the one the roster names.
     daisy_period, aggregation_period
         Rounds between hand-overs (d) and between aggregations (b); `None` never.
     permutation
@@ -62,8 +75,11 @@ class FedDC(Strategy):
         See `strategies.schedule.Schedule`.
     quorum
         Share of the drawn hospitals that must answer for a leg to count.
-    members, start_timeout
-        How many hospitals to wait for at the start (`None`: two or more), and how many seconds.
+    sealed
+        Whether models are sealed for their recipients in hand-overs, so that nobody in between can
+        read them. Real hospitals insist on it.
+    start_timeout
+        Seconds to wait at the start until every member is connected.
     route_seed, training_seed
         The two secrets: routes stay with the coordinator, training streams go to the hospitals.
         Drawn at random unless given.
@@ -75,6 +91,8 @@ class FedDC(Strategy):
         self,
         strategy: Strategy,
         *,
+        roster: Roster,
+        coordinator: Identity,
         daisy_period: int | None = 1,
         aggregation_period: int | None = 5,
         permutation: Permutation = "uniform",
@@ -86,7 +104,7 @@ class FedDC(Strategy):
         tail: float = 0.0,
         random_schedule: bool = False,
         quorum: float = 0.5,
-        members: int | None = None,
+        sealed: bool = True,
         start_timeout: float = 120.0,
         route_seed: bytes | None = None,
         training_seed: bytes | None = None,
@@ -103,6 +121,8 @@ class FedDC(Strategy):
             if value not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
         self.strategy = strategy
+        self.roster = roster
+        self.coordinator = coordinator
         self.daisy_period = daisy_period
         self.aggregation_period = aggregation_period
         self.permutation = permutation
@@ -114,7 +134,7 @@ class FedDC(Strategy):
         self.tail = tail
         self.random_schedule = random_schedule
         self.quorum = quorum
-        self.members = members
+        self.sealed = sealed
         self.start_timeout = start_timeout
         self.route_seed = route_seed or secrets.token_bytes(SEED_BYTES)
         self.training_seed = training_seed or secrets.token_bytes(SEED_BYTES)
@@ -144,14 +164,19 @@ class FedDC(Strategy):
         self.summary()
 
         # Set-up: learn who takes part, and have everyone agree to all settings at once.
-        members = meet(grid, wanted=self.members, patience=self.start_timeout, timeout=timeout)
+        members = meet(
+            grid, self.roster, self.coordinator, patience=self.start_timeout, timeout=timeout
+        )
         self._check(members, first_model)
         config = ConfigRecord(dict(train_config or {}))
         agreed = wrapped.configure(members.nodes, config, grid)
-        descriptor = self._descriptor(num_rounds, agreed, members)
-        examples = agree(grid, members, descriptor, timeout=timeout)
-        planner = self._planner(members, first_model, last_leg=legs[-1].number)
+        descriptor = self._descriptor(num_rounds, agreed)
+        wire = _wire(descriptor)
+        examples = set_up(grid, members, descriptor, timeout=timeout)
+        self._check_examples(examples)
+        planner = self._planner(members, first_model.to_bytes(wire=wire), legs[-1].number)
         self.observer.started(descriptor.experiment, examples, len(legs))
+        requests: dict[tuple[int, int], bytes] = {}
 
         result = Result()
         for leg in legs:
@@ -170,11 +195,18 @@ class FedDC(Strategy):
                 )
             # Locally, at every hospital drawn: train, and send the model.
             requests = {
-                members.nodes[task.hospital]: _request(task, descriptor.experiment, members)
+                # What is parked is asked for again, byte for byte.
+                (task.hospital, task.leg): requests.get((task.hospital, task.leg))
+                or members.sign(_request(task, descriptor.experiment, members))
                 for task in plan.tasks
             }
-            answers = exchange(grid, requests, timeout=timeout, group=f"leg-{leg.number}")
-            trained, missing = sort_answers(plan, answers, members, wrapped.model)
+            answers = members.ask(
+                grid,
+                {members.names[hospital]: data for (hospital, _), data in requests.items()},
+                timeout=timeout,
+                group=f"leg-{leg.number}",
+            )
+            trained, missing = sort_answers(plan, answers, members, wrapped.model, wire)
             self._check_quorum(plan, members, missing, least)
             if missing:
                 who = _with_reasons(members, missing)
@@ -183,12 +215,14 @@ class FedDC(Strategy):
             weights: dict[str, float] = {}
             if leg.ending is Ending.HAND_OVER:
                 # Daisy chaining: model i waits for hospital π(i), which the plan has drawn.
-                planner.handed_over(plan, {h: reply.payload for h, reply in trained.items()})
+                planner.handed_over(
+                    plan, {h: Carried(reply.payload, reply.leg) for h, reply in trained.items()}
+                )
             else:
                 # Aggregation: all who were drawn go on from the aggregate.
-                models = self._contributions(plan, trained, members, examples)
+                models = self._contributions(plan, trained, members, examples, wire)
                 aggregate, metrics = wrapped.aggregate(list(models.values()))
-                planner.aggregated(plan, models, aggregate.to_bytes())
+                planner.aggregated(plan, models, Carried(aggregate.to_bytes(wire=wire)))
                 weights = {members.names[h]: model.weight for h, model in models.items()}
                 result.arrays = _as_record(aggregate)
                 result.train_metrics_clientapp[leg.number] = metrics
@@ -199,7 +233,7 @@ class FedDC(Strategy):
                 LegReport(
                     leg=leg,
                     asked=_names(members, plan.drawn),
-                    answers=_by_name(members, answers),
+                    answers=answers,
                     missing={members.names[h]: why for h, why in missing.items()},
                     parked=_names(members, planner.parked),
                     seconds=time.monotonic() - started,
@@ -207,8 +241,8 @@ class FedDC(Strategy):
                 )
             )
 
-        delivered = deliver(grid, members, descriptor.experiment, wrapped.model, timeout=timeout)
-        self.observer.closed(delivered)
+        final = wrapped.model.to_bytes(wire=wire)
+        self.observer.closed(deliver(grid, members, descriptor.experiment, final, timeout=timeout))
         return result
 
     def schedule(self, rounds: int) -> Schedule:
@@ -230,7 +264,15 @@ class FedDC(Strategy):
             chained=self.daisy_period is not None or self.fraction < 1,
         )
 
-    def _descriptor(self, rounds: int, config: ConfigRecord, members: Members) -> Descriptor:
+    def _check_examples(self, examples: Mapping[str, int | None]) -> None:
+        silent = [name for name, count in examples.items() if count is None]
+        if silent and self.weighting != "equal":
+            raise ExperimentFailed(
+                f"weighting by examples needs their numbers, which {', '.join(silent)} keeps to "
+                "itself: use equal weights"
+            )
+
+    def _descriptor(self, rounds: int, config: ConfigRecord) -> Descriptor:
         shape: Any = config.get("shape", [])
         classes: Any = config.get("classes", 0)
         training: dict[str, Scalar] = {}
@@ -249,15 +291,16 @@ class FedDC(Strategy):
             classes=classes,
             training=training,
             training_seed=self.training_seed,
-            roster=members.names,
+            sealed=self.sealed,
+            roster=self.roster.digest,
         )
 
-    def _planner(self, members: Members, model: ModelState, last_leg: int) -> Planner[bytes]:
-        shared = (Carries.AGGREGATE, model.to_bytes())
+    def _planner(self, members: Members, first_model: bytes, last_leg: int) -> Planner[Carried]:
+        shared = (Carries.AGGREGATE, Carried(first_model))
         return Planner(
             hospitals=len(members),
             last_leg=last_leg,
-            start=shared if self.init == "shared" else (Carries.NOTHING, b""),
+            start=shared if self.init == "shared" else (Carries.NOTHING, Carried(b"")),
             permutation=self.permutation,
             fraction=self.fraction,
             route_seed=self.route_seed,
@@ -269,7 +312,7 @@ class FedDC(Strategy):
         return least_models(self.strategy, _parameters(model))
 
     def _check_quorum(
-        self, plan: Plan[bytes], members: Members, missing: Mapping[int, str], least: int
+        self, plan: Plan[Carried], members: Members, missing: Mapping[int, str], least: int
     ) -> None:
         """Refuse a leg with fewer hospitals than the quorum or than `least`.
 
@@ -290,10 +333,11 @@ class FedDC(Strategy):
 
     def _contributions(
         self,
-        plan: Plan[bytes],
+        plan: Plan[Carried],
         trained: Mapping[int, Trained],
         members: Members,
-        examples: Mapping[str, int],
+        examples: Mapping[str, int | None],
+        wire: Wire,
     ) -> dict[int, Contribution]:
         """Return the models to aggregate, in roster order, with their weights."""
         contributions = {}
@@ -301,18 +345,18 @@ class FedDC(Strategy):
             reply = trained.get(task.hospital)
             if reply is None:
                 continue
-            model = ModelState.from_bytes(reply.payload).without_optimizer()
+            model = ModelState.from_bytes(reply.payload, wire=wire).without_optimizer()
             self.observer.received(plan.leg, members.names[task.hospital], model)
             visited = {task.hospital}
             if self.weighting == "chain-examples":
                 visited |= set(task.parcel.chain.visits)
-            weight = sum(examples[members.names[hospital]] for hospital in visited)
+            weight = sum(examples[members.names[hospital]] or 0 for hospital in visited)
             contributions[task.hospital] = Contribution(
                 node=members.nodes[task.hospital],
                 model=model,
                 weight=1.0 if self.weighting == "equal" else float(weight),
-                loss=reply.loss,
-                accuracy=reply.accuracy,
+                loss=math.nan if reply.loss is None else reply.loss,
+                accuracy=math.nan if reply.accuracy is None else reply.accuracy,
             )
         return contributions
 
@@ -361,15 +405,17 @@ class FedDC(Strategy):
         return self.strategy.aggregate_evaluate(server_round, replies)
 
 
-def _request(task: Task[bytes], experiment: str, members: Members) -> TrainLeg:
+def _request(task: Task[Carried], experiment: str, members: Members) -> TrainLeg:
     return TrainLeg(
         experiment=experiment,
         leg=task.leg,
         first_round=task.first_round,
         local_rounds=task.local_rounds,
         carries=task.parcel.carries,
+        sealed_in=task.parcel.content.sealed_in,
         recipient=None if task.recipient is None else members.names[task.recipient],
-        payload=task.parcel.content,
+        seen=members.heads.get(members.names[task.hospital]),
+        payload=task.parcel.content.data,
     )
 
 
@@ -390,6 +436,8 @@ def _with_reasons(members: Members, missing: Mapping[int, str]) -> str:
     return ", ".join(f"{members.names[h]} ({why})" for h, why in sorted(missing.items()))
 
 
-def _by_name(members: Members, answers: Mapping[int, Answer]) -> dict[str, Answer]:
-    pairs = zip(members.names, members.nodes, strict=True)
-    return {name: answers[node] for name, node in pairs if node in answers}
+def _wire(descriptor: Descriptor) -> Wire:
+    wire: Any = descriptor.training.get("wire-dtype", "same")
+    if wire not in get_args(Wire):
+        raise ValueError(f"wire-dtype must be one of {', '.join(get_args(Wire))}, got {wire!r}")
+    return cast(Wire, wire)

@@ -29,7 +29,7 @@ class LegReport:
 class Observer:
     """Follows an experiment; every method may be left as it is."""
 
-    def started(self, experiment: str, hospitals: Mapping[str, int], legs: int) -> None:
+    def started(self, experiment: str, hospitals: Mapping[str, int | None], legs: int) -> None:
         """The hospitals (name → examples) have agreed; the first leg follows."""
 
     def received(self, leg: Leg, hospital: str, model: ModelState) -> None:

@@ -6,13 +6,14 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from strategies.permutation import Permutation, Visits, assign
 
 KINDS = get_args(Permutation)
+PATIENT = settings(deadline=None)  # the machine may be busy
 
 
 def no_visits(sender: int, recipient: int) -> int:
@@ -32,6 +33,7 @@ def meetings(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return draw(hospitals), draw(hospitals)
 
 
+@PATIENT
 @given(kind=st.sampled_from(KINDS), meeting=meetings(), data=st.data())
 def test_every_sender_has_a_recipient_of_its_own(
     kind: Permutation, meeting: tuple[list[int], list[int]], data: st.DataObject
@@ -94,6 +96,7 @@ def test_every_hospital_sends_to_every_other_about_equally_often(kind: Permutati
     assert not to[~others].any()
 
 
+@PATIENT
 @given(meeting=meetings(), seed=st.integers(0, 1000))
 def test_derangement_leaves_a_model_in_place_only_where_it_must(
     meeting: tuple[list[int], list[int]], seed: int
@@ -112,8 +115,11 @@ def repeats(routes: dict[int, int], recipients: list[int], visits: Visits) -> in
     )
 
 
+@PATIENT
 @given(size=st.integers(1, 5), data=st.data())
-def test_coverage_repeats_as_rarely_as_the_best_of_all_permutations(size: int, data: st.DataObject) -> None:
+def test_coverage_repeats_as_rarely_as_the_best_of_all_permutations(
+    size: int, data: st.DataObject
+) -> None:
     count = st.integers(0, 2)
     row = st.lists(count, min_size=size, max_size=size)
     table = data.draw(st.lists(row, min_size=size, max_size=size))
@@ -160,6 +166,7 @@ def walk(hospitals: int, legs: int, seed: int) -> list[list[int]]:
     return journeys
 
 
+@PATIENT
 @given(hospitals=st.integers(2, 9), seed=st.integers(0, 1000))
 def test_coverage_visits_every_hospital_once_and_then_again(hospitals: int, seed: int) -> None:
     for journey in walk(hospitals, 2 * hospitals, seed):

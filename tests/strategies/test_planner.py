@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.messages import Carries
 from strategies.permutation import Permutation
 from strategies.planner import Plan, Planner, Task
 from strategies.schedule import Ending, Leg
+
+PATIENT = settings(deadline=None, max_examples=150)
 
 
 def make_legs(endings: str, rounds: Sequence[int] = ()) -> list[Leg]:
@@ -27,14 +29,14 @@ def make_legs(endings: str, rounds: Sequence[int] = ()) -> list[Leg]:
 
 
 def make_planner(hospitals: int = 6, **changes: Any) -> Planner[str]:
-    settings = {
+    arguments = {
         "last_leg": 10**6,
         "start": (Carries.AGGREGATE, "first"),
         "permutation": "uniform",
         "fraction": 1.0,
         "route_seed": b"route",
     }
-    return Planner(hospitals=hospitals, **settings | changes)
+    return Planner(hospitals=hospitals, **arguments | changes)
 
 
 def finish(planner: Planner[str], plan: Plan[str], silent: Collection[int] = ()) -> dict[int, str]:
@@ -170,6 +172,7 @@ def test_the_last_leg_draws_everybody() -> None:
     assert [len(plan.drawn) for plan in run(planner, make_legs("hhha"))] == [2, 2, 2, 8]
 
 
+@PATIENT
 @given(
     hospitals=st.integers(2, 7),
     fraction=st.floats(0.05, 1.0),
@@ -476,6 +479,7 @@ class Book:
 some = st.sets(st.integers(0, 6))
 
 
+@PATIENT
 @given(
     hospitals=st.integers(2, 7),
     fraction=st.sampled_from([1.0, 0.4, 0.7]),

@@ -3,10 +3,12 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies.schedule import Ending, Leg, Schedule
+
+PATIENT = settings(deadline=None)  # the machine may be busy
 
 periods = st.none() | st.integers(1, 15)
 SECRET = b"coordinator"
@@ -33,11 +35,15 @@ def printed_conditions(rounds: int, d: int | None, b: int | None) -> list[str]:
     return signs
 
 
+@PATIENT
 @given(rounds=st.integers(1, 80), d=periods, b=periods)
-def test_a_round_ends_as_the_papers_conditions_say(rounds: int, d: int | None, b: int | None) -> None:
+def test_a_round_ends_as_the_papers_conditions_say(
+    rounds: int, d: int | None, b: int | None
+) -> None:
     assert endings(Schedule(rounds, d, b)) == printed_conditions(rounds, d, b)
 
 
+@PATIENT
 @given(
     rounds=st.integers(1, 80),
     d=periods,
@@ -94,6 +100,7 @@ def test_ramp_doubles_the_gap_until_the_period(b: int) -> None:
     assert set(signs) <= {"a", "h"}  # with d = 1 every other round is a hand-over
 
 
+@PATIENT
 @given(rounds=st.integers(1, 200), b=st.integers(1, 40))
 def test_ramp_gaps_never_shrink_and_at_most_double(rounds: int, b: int) -> None:
     signs = endings(Schedule(rounds, None, b, ramp=True))
@@ -117,6 +124,7 @@ def test_every_communication_in_the_tail_aggregates(d: int, tail: float, expecte
     assert "".join(endings(Schedule(20, d, 5, tail=tail))) == expected
 
 
+@PATIENT
 @given(rounds=st.integers(1, 80), d=periods, b=periods, tail=st.floats(0, 0.99))
 def test_tail_adds_no_communication(rounds: int, d: int | None, b: int | None, tail: float) -> None:
     without = endings(Schedule(rounds, d, b))

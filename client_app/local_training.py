@@ -1,0 +1,100 @@
+"""Training at one hospital for one experiment: its examples, the network, and models to load."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from learning.data import Share
+from learning.metrics import Figures
+from learning.models import ModelError
+from learning.settings import SettingsError, TrainingSettings
+from learning.trainer import Layout, Network, Progress, Task, Trainer
+from protocol.descriptor import Descriptor
+from protocol.messages import RefusalCode
+from protocol.model_bytes import Arrays, ModelBytesError, ModelState
+from protocol.randomness import TrainingStreams
+
+from .refusal import Refused
+
+
+class LocalTraining:
+    """Trains the models of one experiment on this hospital's share, one after another."""
+
+    def __init__(self, descriptor: Descriptor, share: Share, position: int, device: str) -> None:
+        here = share.train.features.shape[1:]
+        if descriptor.shape != here:
+            raise Refused(
+                RefusalCode.DESCRIPTOR_REFUSED,
+                f"examples here have shape {here}, the experiment wants {descriptor.shape}",
+            )
+        try:
+            self.settings = TrainingSettings.parse(descriptor.training, source="descriptor")
+            self._task = Task(descriptor.shape, descriptor.classes)
+            self._network = _workbench(self.settings, self._task, device)
+        except (SettingsError, ModelError) as error:
+            raise Refused(RefusalCode.DESCRIPTOR_REFUSED, str(error)) from error
+        labels = share.train.labels
+        if len(labels) and labels.max() >= descriptor.classes:
+            raise Refused(RefusalCode.DESCRIPTOR_REFUSED, "examples here have more classes")
+        self._streams = TrainingStreams(descriptor.training_seed, position)
+        self._trainer = Trainer(self._network, share.train, self._streams)
+        self._held_out = share.held_out
+
+    def read(self, payload: bytes, *, travels: bool = False) -> ModelState:
+        """Read a model and compare it with the one the registry builds here.
+
+        One that `travels` from hospital to hospital has its optimiser's state with it.
+        """
+        try:
+            model = ModelState.from_bytes(payload, wire=self.settings.wire_dtype)
+        except ModelBytesError as error:
+            raise Refused(RefusalCode.MODEL_MISMATCH, str(error)) from error
+        _compare(self._network.parameter_layout, model.parameters)
+        _compare(self._network.buffer_layout, model.buffers)
+        _compare(self._trainer.optimizer_layout if travels else {}, model.optimizer)
+        return model
+
+    def own_model(self) -> ModelState:
+        """Return the model this hospital initialises itself."""
+        network = Network(self.settings, self._task, seed=self._streams.init_seed())
+        return ModelState(*network.arrays())
+
+    def fresh_optimizer(self) -> Arrays:
+        return self._trainer.fresh_optimizer()
+
+    def train(
+        self,
+        model: ModelState,
+        first_round: int,
+        local_rounds: int,
+        optimizer: Arrays,
+        anchor: Arrays | None,
+    ) -> tuple[ModelState, Progress]:
+        """Return the trained model with its optimiser's state, and how it went."""
+        self._network.load(model.parameters, model.buffers)
+        state, progress = self._trainer.train(first_round, local_rounds, optimizer, anchor)
+        parameters, buffers = self._network.arrays()
+        return ModelState(parameters, buffers, state), progress
+
+    def held_out(self, model: ModelState, minimum: int) -> Figures | None:
+        """Evaluate a model on what was held out here, if that is at least `minimum` examples."""
+        if len(self._held_out) < max(1, minimum):
+            return None
+        self._network.load(model.parameters, model.buffers)
+        return self._network.evaluate(*self._network.tensors(self._held_out))
+
+
+@lru_cache(maxsize=2)
+def _workbench(settings: TrainingSettings, task: Task, device: str) -> Network:
+    """Build the network that models are loaded into; one serves all hospitals of a process."""
+    return Network(settings, task, seed=0, device=device)
+
+
+def _compare(layout: Layout, given: Arrays) -> None:
+    if set(layout) != set(given):
+        raise Refused(RefusalCode.MODEL_MISMATCH, "other tensors than the model's")
+    for name, (shape, dtype) in layout.items():
+        if given[name].shape != shape or given[name].dtype != dtype:
+            raise Refused(RefusalCode.MODEL_MISMATCH, f"{name} has another shape or type")
+        if not np.isfinite(given[name]).all():
+            raise Refused(RefusalCode.NOT_FINITE, f"{name} has values that are not finite")
