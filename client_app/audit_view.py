@@ -1,5 +1,6 @@
 """The audit log for people: one row per request, what went to whom, and whether it is whole."""
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -8,7 +9,29 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from .audit import AuditCheck, AuditTrail, verify_lines
+from .folder import HospitalFolder
+from .sqlite_store import SqliteStore
+
 _UNITS = ("B", "kB", "MB", "GB")
+
+
+def read_audit(folder: HospitalFolder) -> tuple[list[bytes], AuditCheck]:
+    """Return the log's lines and whether they are whole, up to the head that goes out signed."""
+    if not folder.store_file.exists():
+        return [], AuditCheck(0, None, "")
+    store = SqliteStore.for_reading(folder.store_file)
+    try:
+        lines, head = store.audit_lines(), AuditTrail(store, folder.identity()).head()
+    finally:
+        store.close()
+    verdict = verify_lines(lines)
+    if verdict.broken is None and head.sequence != len(lines):
+        told = f"is not there, though the log once had {head.sequence}"
+        return lines, AuditCheck(len(lines), len(lines) + 1, told)
+    if verdict.broken is None and lines and hashlib.sha256(lines[-1]).hexdigest() != head.digest:
+        return lines, AuditCheck(len(lines), len(lines), "is not the one that was signed")
+    return lines, verdict
 
 
 def audit_table(lines: Sequence[bytes]) -> Table:

@@ -4,12 +4,15 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from protocol.roster import Roster
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -66,7 +69,7 @@ def join(
         settings = Configuration.read(place.configuration).hospital
         own, pinned = place.identity().public, place.roster()
         offered, data = enrolment.read_roster(roster)
-        enrolment.print_roster(offered, own, _console())
+        _show(offered, own)
         enrolment.check_roster(offered, settings, own, pinned)
     if pinned is not None and pinned.digest == offered.digest:
         typer.echo("This roster is already pinned.")
@@ -146,6 +149,22 @@ def audit(
     typer.echo(f"{verdict.entries} lines, all of them whole and in order.", err=json_output)
 
 
+def _show(roster: "Roster", own: bytes) -> None:
+    from protocol.roster import fingerprint
+
+    table = Table("member", "fingerprint", "", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for member in roster.members:
+        you = "you" if member.identity == own else ""
+        table.add_row(Text(member.name), member.fingerprint, you)
+    typer.echo(
+        f"study        {roster.study}\n"
+        f"epoch        {roster.epoch}\n"
+        f"coordinator  {fingerprint(roster.coordinator)}\n"
+    )
+    _console().print(table)
+    typer.echo(f"\nfingerprint of this roster:\n    {roster.fingerprint}\n")
+
+
 @contextmanager
 def _told() -> Iterator[None]:
     """Say what went wrong in one line."""
@@ -165,7 +184,7 @@ def _told() -> Iterator[None]:
         _fail(2, str(error))
 
 
-def _fail(code: int, message: str) -> None:
+def _fail(code: int, message: str) -> NoReturn:
     typer.echo(f"feddc: {message}", err=True)
     raise typer.Exit(code)
 

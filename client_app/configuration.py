@@ -1,4 +1,4 @@
-"""hospital.toml: what a hospital is, what it trains on, what it allows, and where its agent listens.
+"""hospital.toml: what a hospital is and trains on, what it allows, and where its agent listens.
 
 The file that `feddc hospital init` writes is made from the models below, comments included.
 """
@@ -78,7 +78,7 @@ _SIMULATION_ONLY: Mapping[str, frozenset[str]] = {
     "data": frozenset(
         {"split", "samples", "held-out", "classes-per-hospital", "smallest-share", "smallest"}
     ),
-    "policy": frozenset({"unsealed"}),
+    "policy": frozenset({"any-model", "unsealed"}),
 }
 _SECTIONS: Mapping[str, type[SettingsGroup]] = {
     "hospital": HospitalSection,

@@ -1,7 +1,6 @@
 """Entering a study: a hospital makes its identity, then pins the roster that lists it."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,4 +108,4 @@ def _make_folder(path: Path, mode: int) -> None:
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(mode)  # whatever the umask
     except OSError as error:
-        raise EnrolmentRefused(f"{path}: {error.strerror or os.strerror(error.errno)}") from error
+        raise EnrolmentRefused(f"{path}: {error.strerror}") from error

@@ -44,6 +44,8 @@ from .store import Store
 
 logger = logging.getLogger(__name__)
 _LONGEST_DETAIL = 300
+# Set when the agent finds that its memory is older than the world's; only its operator removes it.
+STOPPED = "stopped"
 
 
 class Hospital:
@@ -124,10 +126,13 @@ class Hospital:
             raise Refused(RefusalCode.BAD_SIGNATURE, "not signed by the pinned coordinator")
         seen = request.seen if isinstance(request, TrainLeg) else None
         if seen is not None and self._trail.is_behind(seen):
+            with self._store.transaction():
+                self._store.put(STOPPED, f"line {seen.sequence} was seen".encode())
+        if self._store.get(STOPPED) is not None:
             raise Refused(
                 RefusalCode.ROLLED_BACK,
-                f"the coordinator has seen line {seen.sequence} of this hospital's audit trail, "
-                "which ends before: its memory was restored from an old backup",
+                "the coordinator has seen a later line of this hospital's audit trail than it "
+                "has: its memory was restored from an old backup, and its operator must decide",
             )
         return request
 

@@ -8,7 +8,7 @@ from pydantic import Field
 from learning.settings import SettingsGroup, TrainingSettings
 from protocol.descriptor import Descriptor
 from protocol.messages import RefusalCode
-from protocol.roster import Roster
+from protocol.roster import Roster, fingerprint
 
 from .refusal import Refused
 
@@ -51,7 +51,12 @@ class Policy(SettingsGroup):
         """Refuse a descriptor that asks for more than this hospital gives; done once."""
         training = TrainingSettings.parse(dict(descriptor.training), source="descriptor")
         batch = training.batch_size or examples
+        coordinator = fingerprint(roster.coordinator)
         for fine, detail in (
+            (
+                not self.coordinators or coordinator in self.coordinators,
+                f"coordinator {coordinator} is not allowed",
+            ),
             (
                 self.any_model or training.model in self.models,
                 f"model {training.model} is not allowed",

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MARK = "FLWR_HOME"
@@ -57,24 +57,9 @@ def end_all(home: Path) -> None:
     deadline = time.monotonic() + _END_SECONDS
     while (pids := _of(home)) and time.monotonic() < deadline:
         for pid in pids:
-            _kill(pid, home)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         time.sleep(0.02)
-
-
-def _kill(pid: int, home: Path) -> None:
-    # The handle is taken before the check, so that a number given to a stranger in between
-    # is never signalled.
-    try:
-        handle = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        if _belongs(pid, home):
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    finally:
-        os.close(handle)
 
 
 def _of(home: Path) -> list[int]:

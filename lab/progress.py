@@ -16,7 +16,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 
 Event = dict[str, Any]
 
@@ -29,16 +29,15 @@ def shown(console: Console, *, bar: bool) -> Iterator[Callable[[Event], None]]:
     if not bar:
         yield _Lines(console)
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[state]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
+    columns = (  # all of them fit into the usual 80 characters
+        BarColumn(bar_width=10),
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(min_width=7)),
+        TimeRemainingColumn(compact=True, table_column=Column(min_width=5)),
+        TextColumn("left", table_column=Column(min_width=4)),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        yield _Bar(progress, progress.add_task("starting Flower", total=None, state=""))
+        yield _Bar(progress, progress.add_task("starting Flower", total=None))
 
 
 @dataclass
@@ -68,9 +67,9 @@ class _State:
     def __str__(self) -> str:
         parts = [f"leg {self.done}/{self.legs} {self.ending}".strip()]
         if self.loss is not None:
-            parts.append(f"loss {self.loss:.4f}")
+            parts.append(f"loss {self.loss:.3f}")
         if self.test_accuracy is not None:
-            parts.append(f"test accuracy {self.test_accuracy:.1%}")
+            parts.append(f"test {self.test_accuracy:.1%}")
         if self.missing:
             parts.append(f"{self.missing} missing")
         return ", ".join(parts)
@@ -83,12 +82,11 @@ class _Bar:
     def __call__(self, event: Event) -> None:
         state = self._state
         state.add(event)
-        if event.get("event") == "start":
-            description = f"{len(event['hospitals'])} hospitals"
-            self._progress.update(self._task, description=description, total=state.legs)
-        # Events come one for every hospital and leg; only these change what is shown.
+        # Most events are a hospital's, one for each leg; only these change what is shown.
         if event.get("event") in ("start", "leg", "evaluation"):
-            self._progress.update(self._task, completed=state.done, state=str(state))
+            self._progress.update(
+                self._task, total=state.legs, completed=state.done, description=str(state)
+            )
 
 
 @dataclass

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from .audit import AuditHead
 from .canonical import canonical_json, read_canonical
+from .errors import MessageError as MessageError
 from .keys import SIGNATURE_BYTES, Identity, verify
 
 MAGIC = b"FDC1"
@@ -23,10 +24,6 @@ MAX_HEADER = 64 * 1024
 # No control characters and no line breaks: names are written to logs.
 Name = Annotated[str, Field(max_length=200, pattern=r"^[^\p{Cc}\p{Zl}\p{Zp}]+$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
-
-
-class MessageError(ValueError):
-    """The bytes are not a message in the agreed form."""
 
 
 class Carries(StrEnum):

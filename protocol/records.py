@@ -2,7 +2,7 @@
 
 from flwr.app import Array, ArrayRecord, RecordDict
 
-from .messages import MessageError
+from .errors import MessageError
 
 _RECORD, _ARRAY = "feddc", "message"
 

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from client_app.courier import app as courier
 from lab.inprocess import InProcessGrid
 from learning.local_data import load_shares
-from protocol.messages import Reply, Request, TrainLeg, decode_reply, decode_request
+from protocol.messages import Reply, Request, TrainLeg, decode_reply, decode_signed_request
 from protocol.records import from_records
 from server_app.app import run
 from server_app.settings import Settings
@@ -48,7 +48,7 @@ class RecordingGrid(InProcessGrid):
         batch = list(messages)
         for message in batch:
             position = message.metadata.dst_node_id - 100
-            self.requests.append((position, decode_request(from_records(message.content))))
+            self.requests.append((position, decode_signed_request(from_records(message.content))))
         return super().push_messages(batch)
 
     def _deliver(self, message: Message) -> Message:

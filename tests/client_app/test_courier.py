@@ -79,9 +79,24 @@ def test_it_reaches_the_simulated_hospital_of_its_node() -> None:
     assert decode_reply(from_records(reply.content)) == Introduction(hospital="hospital-04")
 
 
-def test_a_node_without_a_partition_is_told_what_it_lacks() -> None:
-    with pytest.raises(RuntimeError, match="no simulated hospital: node config has no partition"):
+def test_a_node_that_leads_nowhere_is_told_what_it_lacks() -> None:
+    with pytest.raises(RuntimeError, match=r"leads to no hospital: .*agent-socket.*partition-id"):
         courier.app(message(to_records(encode(Hello()))), context())
+
+
+def test_a_node_with_an_agent_never_falls_back_on_simulated_data(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def answer(data: bytes, where: Context) -> bytes:
+        pytest.fail("a simulated hospital was asked")
+
+    monkeypatch.setattr(simulated, "answer", answer)
+    monkeypatch.setattr(courier, "ask", lambda path, data: f"{path}: ".encode() + data)
+    here = context(agent_socket="/run/agent.sock", partition_id=0, num_partitions=2)
+
+    reply = courier.app(message(to_records(b"request")), here)
+
+    assert from_records(reply.content) == b"/run/agent.sock: request"
 
 
 GARBAGE = {

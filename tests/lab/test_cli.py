@@ -219,19 +219,22 @@ def test_lines_are_few_and_say_how_it_goes() -> None:
     assert lines == [
         "starting Flower",
         "2 hospitals, 9 legs (18 rounds)",
-        "leg 9/9 aggregation, test accuracy 90.0%, 1 missing",
+        "leg 9/9 aggregation, test 90.0%, 1 missing",
     ]
 
 
-def test_the_bar_shows_the_last_leg() -> None:
+def test_the_bar_fits_an_ordinary_terminal() -> None:
     screen = io.StringIO()
-    console = Console(file=screen, width=120, force_terminal=True, color_system=None)
+    console = Console(file=screen, width=80, force_terminal=True, color_system=None)
     with shown(console, bar=True) as on_event:
-        on_event({"event": "start", "legs": 2, "rounds": 2, "hospitals": ["a", "b"]})
-        on_event({"event": "leg", "leg": 1, "ending": "hand-over", "loss": 0.25})
+        on_event({"event": "start", "legs": 999, "rounds": 999, "hospitals": ["a", "b"]})
+        on_event({"event": "evaluation", "leg": 998, "test_accuracy": 0.9125})
+        on_event({"event": "leg", "leg": 998, "ending": "aggregation", "loss": 10.25})
 
-    assert "2 hospitals" in screen.getvalue()
-    assert "leg 1/2 hand-over, loss 0.2500" in screen.getvalue()
+    (shown_last,) = {line for line in screen.getvalue().split("\r") if "998/999" in line}
+    assert "leg 998/999 aggregation, loss 10.250, test 91.2% 0:00:00 " in shown_last
+    assert "left" in shown_last
+    assert "…" not in shown_last
 
 
 def test_the_table_has_units_and_says_where_everything_is(tmp_path: Path) -> None:

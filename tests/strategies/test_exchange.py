@@ -8,16 +8,7 @@ import pytest
 from flwr.app import Context, Error, Message, RecordDict
 
 from lab.inprocess import InProcessGrid
-from protocol.messages import (
-    Carries,
-    Hello,
-    Introduction,
-    Refusal,
-    RefusalCode,
-    Request,
-    TrainLeg,
-    encode,
-)
+from protocol.messages import Hello, Introduction, Refusal, RefusalCode, encode
 from protocol.records import from_records, to_records
 from strategies import exchange as module
 from strategies.exchange import exchange
@@ -66,33 +57,21 @@ class StubGrid(InProcessGrid):
         return [reply for reply in super().pull_messages(message_ids) if reply is not None]
 
 
-HELLOS: dict[int, Request] = {100: Hello(), 101: Hello(), 102: Hello()}
+HELLOS = dict.fromkeys((100, 101, 102), encode(Hello()))
 
 
 def test_every_node_gets_its_own_request_and_its_answer_is_read() -> None:
-    requests: dict[int, Request] = {
-        node: TrainLeg(
-            experiment="e",
-            leg=node,
-            first_round=0,
-            local_rounds=1,
-            carries=Carries.AGGREGATE,
-            recipient=None,
-            payload=b"model" * node,
-        )
-        for node in (100, 102)
-    }
+    requests = {node: b"request" * node for node in (100, 102)}
     grid = StubGrid()
     answers = exchange(grid, requests, timeout=5, group="leg-1")
-    assert {m.metadata.dst_node_id: from_records(m.content) for m in grid.received} == {
-        node: encode(request) for node, request in requests.items()
-    }
+    received = {m.metadata.dst_node_id: from_records(m.content) for m in grid.received}
+    assert received == requests
     assert {m.metadata.group_id for m in grid.received} == {"leg-1"}
     assert set(answers) == {100, 102}
     for node, answer in answers.items():
         assert answer.reply == Introduction(hospital=f"hospital of node {node}")
         assert answer.problem == ""
-        assert answer.bytes_down == len(encode(requests[node]))
+        assert answer.bytes_down == len(requests[node])
         assert answer.bytes_up == len(encode(answer.reply))
 
 

@@ -26,22 +26,27 @@ from protocol.messages import (
     Carries,
     Close,
     Closed,
+    ExchangeShares,
     Hello,
     Introduction,
+    OpenShares,
+    Ready,
     Refusal,
     RefusalCode,
     Reply,
     Request,
     SetUp,
+    Shares,
     Trained,
     TrainLeg,
     decode_reply,
-    decode_request,
+    decode_signed_request,
     encode,
 )
 from protocol.model_bytes import ModelState
 from protocol.randomness import derive_seed, shared_init_seed
 from protocol.records import from_records, to_records
+from protocol.simulated_study import simulated_study
 from server_app.evaluation import Evaluator
 from server_app.settings import Settings
 from strategies import exchange as exchange_module
@@ -54,6 +59,8 @@ from strategies.schedule import Ending, Leg
 from tests.conftest import TINY
 
 NAMES = [f"hospital-{number:02}" for number in range(1, 7)]
+_STUDY = simulated_study(3, NAMES)
+STUDY: dict[str, Any] = {"roster": _STUDY.roster, "coordinator": _STUDY.coordinator}
 ROUTE_SEED = bytes(range(100, 132))
 
 # What a hospital does instead of answering: another reply, an error, or nothing (None).
@@ -64,7 +71,7 @@ Rule = Callable[[int, Request], Conduct | None]
 class UnrulyGrid(InProcessGrid):
     """Hospitals answer as they should, but for those a rule finds another conduct for.
 
-    Everything that passes is kept as bytes. `away` holds the hospitals that are not connected in
+    Everything that passes is kept as bytes; a deaf hospital does not even get its request. `away` holds the hospitals that are not connected in
     a leg; a message to them can't be delivered.
     """
 
@@ -101,7 +108,7 @@ class UnrulyGrid(InProcessGrid):
 
     def conversation(self) -> list[tuple[int, int, Request]]:
         legs = zip(self._leg_of_request, self.asked, strict=True)
-        return [(leg, position, decode_request(data)) for leg, (position, data) in legs]
+        return [(leg, position, decode_signed_request(data)) for leg, (position, data) in legs]
 
     def replies(self, leg: int) -> dict[int, Trained]:
         """Return the models trained for the requests a leg made, whatever became of them."""
@@ -120,9 +127,11 @@ class UnrulyGrid(InProcessGrid):
         data = from_records(message.content)
         self.asked.append((position, data))
         self._leg_of_request.append(self.leg)
+        conduct = self._rule(position, decode_signed_request(data))
+        if conduct is is_deaf:
+            return None
         reply = courier(message, context)
         self.answered.append((position, from_records(reply.content)))
-        conduct = self._rule(position, decode_request(data))
         return conduct(message, reply) if conduct else reply
 
 
@@ -131,13 +140,13 @@ class Diary(Observer):
     """Writes down what FedDC tells, and tells the grid which leg comes next."""
 
     grid: UnrulyGrid
-    hospitals: dict[str, int] = field(default_factory=dict)
+    hospitals: dict[str, int | None] = field(default_factory=dict)
     reports: dict[int, LegReport] = field(default_factory=dict)
     aggregates: dict[int, ModelState] = field(default_factory=dict)
     models: dict[int, dict[str, ModelState]] = field(default_factory=dict)
     ends: dict[str, Answer] = field(default_factory=dict)
 
-    def started(self, experiment: str, hospitals: Mapping[str, int], legs: int) -> None:
+    def started(self, experiment: str, hospitals: Mapping[str, int | None], legs: int) -> None:
         self.hospitals = dict(hospitals)
         self.grid.leg = 1
 
@@ -184,14 +193,16 @@ def prepare(
     training_seed = derive_seed(a.seed, "training")
     first = Evaluator(settings.training, dataset, seed=shared_init_seed(training_seed)).first_model
     diary = Diary(grid)
+    study = simulated_study(a.seed, NAMES[: a.hospitals])
     arguments: dict[str, Any] = {
+        "roster": study.roster,
+        "coordinator": study.coordinator,
         "daisy_period": a.daisy_period or None,
         "aggregation_period": a.aggregation_period or None,
         "fraction": a.fraction,
         "weighting": a.weighting,
         "init": a.init,
         "permutation": a.permutation,
-        "members": a.hospitals,
         "route_seed": ROUTE_SEED,
         "training_seed": training_seed,
         "buffers": first.buffers,
@@ -243,7 +254,11 @@ def raises(message: Message, reply: Message) -> Message:
 
 
 def keeps_silent(message: Message, reply: Message) -> None:
-    return None
+    """Train and answer, but the answer gets lost."""
+
+
+def is_deaf(message: Message, reply: Message) -> None:
+    """Neither hear the request nor train: the grid does not even ask."""
 
 
 def sends(content: RecordDict) -> Conduct:
@@ -342,7 +357,7 @@ def test_the_route_seed_is_in_no_byte_that_leaves_the_coordinator(changes: dict[
             # Not even a part of it, raw or as text.
             assert secret[:8] not in data
             assert secret.hex()[:16].encode() not in data.lower()
-        request = decode_request(data)
+        request = decode_signed_request(data)
         knows = training_seed in data or training_seed.hex().encode() in data.lower()
         assert knows == isinstance(request, SetUp)
 
@@ -350,22 +365,17 @@ def test_the_route_seed_is_in_no_byte_that_leaves_the_coordinator(changes: dict[
 def test_a_hand_over_names_its_recipient_and_nothing_tells_the_sender() -> None:
     outcome = run(UnrulyGrid(tiny()))
     for _, data in outcome.grid.asked:
-        request = decode_request(data)
+        request = decode_signed_request(data)
         if isinstance(request, TrainLeg):
             named = {name for name in NAMES if name.encode() in data}
             assert named == ({request.recipient} if request.recipient else set())
 
 
 def test_seeds_are_drawn_anew_unless_given() -> None:
-    one, two = FedDC(FedAvg()), FedDC(FedAvg())
+    one, two = (FedDC(FedAvg(), **STUDY) for _ in range(2))
     seeds = {one.route_seed, two.route_seed, one.training_seed, two.training_seed}
     assert len(seeds) == 4
     assert {len(seed) for seed in seeds} == {32}
-
-
-def test_two_or_more_hospitals_are_enough_when_no_number_is_given() -> None:
-    outcome = run(UnrulyGrid(tiny(hospitals=3)), members=None)
-    assert len(outcome.diary.hospitals) == 3
 
 
 # --- a hospital fails, the others go on -----------------------------------------------------------
@@ -376,6 +386,7 @@ def test_two_or_more_hospitals_are_enough_when_no_number_is_given() -> None:
     [
         (raises, "Flower error 2"),
         (keeps_silent, "no answer in 30 s"),
+        (is_deaf, "no answer in 30 s"),
         (sends(RecordDict()), "unreadable reply: not a FedDC message"),
         (sends(to_records(b"\x00" * 100)), "unreadable reply: does not begin like a message"),
         (answers(Refusal(code=RefusalCode.INTERNAL_ERROR)), "refused: internal-error"),
@@ -395,7 +406,17 @@ def test_two_or_more_hospitals_are_enough_when_no_number_is_given() -> None:
             "answered something else",  # it is leg 2 that was asked for
         ),
     ],
-    ids=["raises", "silent", "empty", "garbage", "refuses", "greets", "announces", "other leg"],
+    ids=[
+        "raises",
+        "silent",
+        "deaf",
+        "empty",
+        "garbage",
+        "refuses",
+        "greets",
+        "announces",
+        "other leg",
+    ],
 )
 def test_a_hospital_that_does_not_answer_is_parked_and_named_and_asked_again(
     conduct: Conduct, reason: str, caplog: pytest.LogCaptureFixture
@@ -413,7 +434,7 @@ def test_a_hospital_that_does_not_answer_is_parked_and_named_and_asked_again(
     # Asked again, byte for byte; and the chain goes on where it was to go.
     again = [data for position, data in grid.asked if position == 4]
     twice = [data for data in set(again) if again.count(data) > 1]
-    (repeated,) = [r for r in map(decode_request, twice) if isinstance(r, TrainLeg)]
+    (repeated,) = [r for r in map(decode_signed_request, twice) if isinstance(r, TrainLeg)]
     assert repeated.leg == 2
     recipient = NAMES.index(repeated.recipient)
     assert recipient not in grid.requests(3)  # it has no model, and sits the leg out
@@ -426,7 +447,7 @@ def test_the_same_request_gives_the_same_model_so_lateness_changes_only_routes()
     models = [
         decode_reply(answer).payload
         for (position, data), (_, answer) in zip(grid.asked, grid.answered, strict=True)
-        if position == 4 and getattr(decode_request(data), "leg", None) == 2
+        if position == 4 and getattr(decode_signed_request(data), "leg", None) == 2
     ]
     assert len(models) == 2
     assert models[0] == models[1]
@@ -677,29 +698,69 @@ def at(kind: type[Request], position: int, conduct: Conduct) -> Rule:  # type: i
 
 
 @pytest.mark.parametrize(
-    ("rule", "members", "message"),
+    ("rule", "message"),
     [
-        (at(Hello, 2, raises), 6, "node 102 did not introduce itself: Flower error 2"),
-        (at(Hello, 2, keeps_silent), 6, "node 102 did not introduce itself: no answer in 30 s"),
-        (at(Hello, 2, answers(Announcement(examples=3))), 6, "node 102 did not introduce itself"),
-        (at(Hello, 2, answers(Introduction(hospital="alias"))), 6, "alias did not agree"),
-        (at(SetUp, 2, raises), 6, f"{NAMES[2]} did not agree to the experiment: Flower error 2"),
+        (at(Hello, 2, raises), "node 102 did not introduce itself: Flower error 2"),
+        (at(Hello, 2, is_deaf), "node 102 did not introduce itself: no answer in 30 s"),
+        (at(Hello, 2, answers(Shares())), "node 102 did not introduce itself"),
+        (
+            at(Hello, 2, answers(Introduction(hospital="alias"))),
+            "alias, which is not on the roster",
+        ),
+        (at(SetUp, 2, raises), f"{NAMES[2]} did not agree: Flower error 2"),
         (
             at(SetUp, 2, answers(Refusal(code=RefusalCode.DESCRIPTOR_REFUSED))),
-            6,
-            f"{NAMES[2]} did not agree to the experiment: refused: descriptor-refused",
+            f"{NAMES[2]} did not agree: refused: descriptor-refused",
         ),
-        (at(Close, 2, raises), 7, "only 6 of 7 hospitals are connected after 120 s"),
-        (at(Close, 2, raises), 5, "6 hospitals are connected, but the study has 5: set hospitals"),
+        (at(SetUp, 2, answers(Shares())), f"{NAMES[2]} did not agree: it answered something else"),
+        (at(ExchangeShares, 2, is_deaf), f"{NAMES[2]} did not exchange keys: no answer in 30 s"),
+        (at(ExchangeShares, 2, answers(Shares(payload=b"?"))), f"{NAMES[2]} sent no shares"),
+        (
+            at(OpenShares, 2, answers(Refusal(code=RefusalCode.KEYS_REFUSED))),
+            f"{NAMES[2]} did not make its key: refused: keys-refused",
+        ),
+        (
+            at(OpenShares, 2, answers(Ready(confirmation="ab" * 32))),
+            "did not derive the same member key",
+        ),
     ],
 )
-def test_a_study_starts_only_when_all_members_are_there_and_agree(
-    rule: Rule, members: int, message: str
+def test_an_experiment_begins_with_all_members_agreed_or_not_at_all(
+    rule: Rule, message: str
 ) -> None:
     grid = UnrulyGrid(tiny(), rule)
     with pytest.raises(ExperimentFailed, match=message):
-        prepare(grid, members=members)[1]()
+        run(grid)
     assert not any(isinstance(r, TrainLeg) for _, _, r in grid.conversation())
+
+
+@pytest.mark.parametrize(
+    ("connected", "error", "message"),
+    [
+        (4, QuorumNotReached, "only 4 of 5 hospitals are connected after 120 s"),
+        (6, ExperimentFailed, "6 hospitals are connected, but the study has 5: set hospitals"),
+    ],
+)
+def test_exactly_the_members_must_be_connected(
+    connected: int, error: type[Exception], message: str
+) -> None:
+    grid = UnrulyGrid(tiny(hospitals=connected))
+    with pytest.raises(error, match=message):
+        run(grid, roster=simulated_study(3, NAMES[:5]).roster)
+    assert grid.asked == []
+
+
+@pytest.mark.parametrize("weighting", ["examples", "chain-examples"])
+def test_weights_by_examples_need_hospitals_that_tell_their_number(weighting: str) -> None:
+    def hides(message: Message, reply: Message) -> Message:
+        announced = decode_reply(from_records(reply.content))
+        hidden = announced.model_copy(update={"examples": None})
+        return Message(to_records(encode(hidden)), reply_to=message)
+
+    rule = at(SetUp, 2, hides)
+    with pytest.raises(ExperimentFailed, match=f"{NAMES[2]} keeps to itself: use equal weights"):
+        run(UnrulyGrid(tiny(), rule), weighting=weighting)
+    assert run(UnrulyGrid(tiny(rounds=1), rule)).diary.hospitals[NAMES[2]] is None
 
 
 def test_two_nodes_of_one_name_are_refused() -> None:
@@ -746,7 +807,7 @@ def test_impossible_arguments_are_refused_where_they_are_given(
     arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        FedDC(FedAvg(), **arguments)
+        FedDC(FedAvg(), **STUDY, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -766,7 +827,7 @@ def test_what_is_not_trained_must_be_named_in_buffers(
 ) -> None:
     record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
     with pytest.raises(ValueError, match=message):
-        FedDC(FedAvg(), buffers=buffers).start(UnrulyGrid(tiny()), record)
+        FedDC(FedAvg(), **STUDY, buffers=buffers).start(UnrulyGrid(tiny()), record)
 
 
 class Restless(FedAvg):

@@ -35,7 +35,15 @@ from scipy.optimize import minimize
 
 from lab.inprocess import InProcessGrid
 from protocol.descriptor import Descriptor
-from protocol.messages import Announcement, Carries, Close, Hello, SetUp, Trained, decode_request
+from protocol.messages import (
+    Announcement,
+    Carries,
+    Close,
+    Hello,
+    SetUp,
+    Trained,
+    decode_signed_request,
+)
 from protocol.model_bytes import ModelState
 from server_app.aggregators import build_aggregator
 from strategies.radon import RadonPoint
@@ -689,7 +697,7 @@ def test_a_strategy_that_could_never_aggregate_is_refused_before_the_agreement(
     grid = UnrulyGrid(tiny())
     with pytest.raises(ValueError, match=message):
         prepare(grid, strategy, **changes)[1]()
-    assert {type(decode_request(data)) for _, data in grid.asked} == {Hello}
+    assert {type(decode_signed_request(data)) for _, data in grid.asked} == {Hello}
 
 
 class Returning(FedAvg):
@@ -740,7 +748,7 @@ def test_a_strategy_that_samples_by_itself_is_refused() -> None:
     grid = UnrulyGrid(tiny())
     with pytest.raises(AggregationError, match="Sampling chose 3 of the leg's 6 hospitals"):
         run_feddc(grid, Sampling())
-    assert not any(isinstance(decode_request(data), SetUp) for _, data in grid.asked)
+    assert not any(isinstance(decode_signed_request(data), SetUp) for _, data in grid.asked)
 
 
 def test_trimming_everything_is_the_strategys_own_error() -> None:

@@ -1,0 +1,42 @@
+"""An agent with a stub for a hospital: SOCKET, MAXIMUM-BYTES and a LOG file are its arguments."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from client_app.agent import run
+from client_app.agent_api import AgentApi, Health
+from client_app.listener import listening
+
+
+class StubHospital:
+    """Answers everything; what begins with `wait` takes until the file it names is there."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+
+    def answer(self, data: bytes) -> bytes:
+        self._write(b"begins " + data[:100])
+        if data == b"raise":
+            raise RuntimeError("/private/path of PATIENT-4711")
+        if data.startswith(b"wait "):
+            while not Path(data.decode().removeprefix("wait ")).exists():
+                time.sleep(0.01)
+        self._write(b"ends " + data[:100])
+        return b"answer to " + data
+
+    def _write(self, line: bytes) -> None:
+        with self._log.open("ab") as file:
+            file.write(line + b"\n")
+
+
+if __name__ == "__main__":
+    socket, maximum, log = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    api = AgentApi(
+        StubHospital(log), Health("stub", "AAAA BBBB", "1.0"), maximum_bytes=maximum
+    )
+    with listening(socket, os.getegid()) as listener:
+        run(api, listener)
+    if api.busy:
+        os._exit(0)

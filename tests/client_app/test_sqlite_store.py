@@ -1,0 +1,253 @@
+"""The store: all or nothing, one agent at a time, and what is forgotten is gone."""
+
+import os
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from client_app.sqlite_store import SqliteStore, StoreError
+
+ROOT = Path(__file__).parents[2]
+
+
+class Abandoned(Exception):
+    pass
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    opened = SqliteStore(tmp_path / "memory.sqlite")
+    yield opened
+    opened.close()
+
+
+NAMES = st.sampled_from(["audit-head", "a/key", "a/answer", "a%/key", "ab/key", "A/key", "_/key"])
+STEPS = st.one_of(
+    st.tuples(st.just("put"), NAMES, st.binary(max_size=40)),
+    st.tuples(st.just("delete"), st.sampled_from(["a/", "a%", "_/", "b"]), st.just(b"")),
+    st.tuples(st.just("append"), st.just(""), st.binary(max_size=20)),
+)
+TRANSACTIONS = st.lists(st.tuples(st.lists(STEPS, max_size=4), st.booleans()), max_size=6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(TRANSACTIONS)
+def test_it_remembers_what_a_dictionary_and_a_list_would(
+    transactions: list[tuple[list[tuple[str, str, bytes]], bool]],
+) -> None:
+    memory: dict[str, bytes] = {}
+    lines: list[bytes] = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "memory.sqlite"
+        for steps, commits in transactions:
+            store = SqliteStore(path)
+            before = (dict(memory), list(lines))
+            try:
+                with store.transaction():
+                    for kind, name, value in steps:
+                        if kind == "put":
+                            store.put(name, value)
+                            memory[name] = value
+                        elif kind == "delete":
+                            store.delete(name)
+                            memory = {k: v for k, v in memory.items() if not k.startswith(name)}
+                        else:
+                            store.append_audit(value)
+                            lines.append(value)
+                    if not commits:
+                        raise Abandoned
+            except Abandoned:
+                memory, lines = before
+            store.close()
+        store = SqliteStore(path)
+        names = ["audit-head", "a/key", "a/answer", "a%/key", "ab/key", "A/key", "_/key"]
+        assert {n: v for n in names if (v := store.get(n)) is not None} == memory
+        assert store.audit_lines() == lines
+        store.close()
+
+
+def test_a_destroyed_key_is_in_none_of_the_files_any_more(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    key = os.urandom(96)
+    with store.transaction():
+        store.put("e/answer", os.urandom(100_000))
+        store.put("e/sealing-key", key)
+    with store.transaction():
+        store.put("e/sealing-key", key[::-1])  # an older value counts as well
+        store.put("f/answer", os.urandom(100_000))
+    assert _is_somewhere(key[::-1], tmp_path)
+
+    with store.transaction():
+        store.delete("e/")
+
+    assert not _is_somewhere(key, tmp_path)
+    assert not _is_somewhere(key[::-1], tmp_path)
+    assert store.get("f/answer") is not None
+
+
+def test_what_a_killed_agent_had_no_time_to_overwrite_is_overwritten_by_the_next(
+    tmp_path: Path,
+) -> None:
+    key = os.urandom(96)
+    script = f"""
+import os, signal
+from pathlib import Path
+from client_app.sqlite_store import SqliteStore
+store = SqliteStore(Path({str(tmp_path / "memory.sqlite")!r}))
+store.put("e/key", bytes.fromhex({key.hex()!r}))
+store._overwrite_journal = lambda: os.kill(os.getpid(), signal.SIGKILL)
+with store.transaction():
+    store.delete("e/")
+"""
+    assert _run(script).wait() == -signal.SIGKILL
+    assert _is_somewhere(key, tmp_path)
+
+    SqliteStore(tmp_path / "memory.sqlite").close()
+
+    assert not _is_somewhere(key, tmp_path)
+
+
+def test_files_are_for_their_owner_only(store: SqliteStore, tmp_path: Path) -> None:
+    store.put("name", b"value")
+
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(
+        ("memory.lock", "memory.sqlite", "memory.sqlite-journal"), 0o600
+    )
+
+
+def test_a_second_agent_is_told_who_has_the_store(store: SqliteStore, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=rf"another agent \(process {os.getpid()}\)"):
+        SqliteStore(tmp_path / "memory.sqlite")
+
+
+def test_it_can_be_read_while_an_agent_is_in_the_middle_of_a_transaction(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    store.append_audit(b"first")
+    with store.transaction():
+        store.append_audit(b"second")
+        store.put("name", b"value")
+        reader = SqliteStore.for_reading(tmp_path / "memory.sqlite")
+        assert reader.audit_lines() == [b"first"]
+        assert reader.get("name") is None
+        with pytest.raises(sqlite3.OperationalError):
+            reader.put("name", b"value")
+        reader.close()
+    assert store.audit_lines() == [b"first", b"second"]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from client_app.sqlite_store import SqliteStore
+store = SqliteStore(Path(sys.argv[1]))
+while True:
+    with store.transaction():
+        n = int.from_bytes(store.get("e/one") or b"", "big") + 1
+        store.put("e/one", n.to_bytes(8, "big"))
+        store.append_audit(b"line %d" % n)
+        store.delete("e/gone")
+        store.put("e/gone", bytes(50_000))
+        store.put("e/two", n.to_bytes(8, "big"))
+"""
+
+
+def test_killed_at_any_moment_it_holds_whole_transactions(tmp_path: Path) -> None:
+    path, seen = tmp_path / "memory.sqlite", 0
+    for pause in (0.3, 0.35, 0.41, 0.37):
+        writer = _run(WRITER, str(path))
+        time.sleep(pause)
+        writer.kill()
+        writer.wait()
+        if not path.exists():
+            continue  # killed before it began
+        store = SqliteStore(path)
+        count = int.from_bytes(store.get("e/one") or b"", "big")
+        assert int.from_bytes(store.get("e/two") or b"", "big") == count
+        assert store.audit_lines() == [b"line %d" % n for n in range(1, count + 1)]
+        assert count >= seen
+        seen = count
+        store.close()
+    assert seen > 0
+
+
+def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+    script = """
+import resource, sqlite3, sys
+from pathlib import Path
+from client_app.sqlite_store import SqliteStore
+store = SqliteStore(Path(sys.argv[1]))
+store.put("e/answer", b"old")
+resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))
+try:
+    with store.transaction():
+        store.put("e/other", b"new")
+        store.put("e/answer", bytes(5_000_000))
+except sqlite3.Error:
+    print(store.get("e/answer"), store.get("e/other"))
+store.put("e/other", b"goes on")
+"""
+    done = _run(script, str(tmp_path / "memory.sqlite"))
+    assert done.communicate()[0] == "b'old' None\n"
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda path: path.write_bytes(b"not a database at all" * 100), "restore"),
+        (lambda path: _set_version(path, 7), r"another version of feddc \(format 7"),
+    ],
+)
+def test_a_file_it_does_not_know_is_left_alone(
+    spoil: object, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.sqlite"
+    assert callable(spoil)
+    spoil(path)
+    before = path.read_bytes()
+
+    for _ in range(2):  # a failed attempt holds no lock
+        with pytest.raises(StoreError, match=message):
+            SqliteStore(path)
+
+    assert path.read_bytes() == before
+
+
+def test_reading_a_store_that_is_not_there_says_so_and_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is it there"):
+        SqliteStore.for_reading(tmp_path / "memory.sqlite")
+    assert list(tmp_path.iterdir()) == []
+
+
+def _is_somewhere(secret: bytes, folder: Path) -> bool:
+    pieces = [secret[start : start + 16] for start in range(0, len(secret), 16)]
+    contents = [path.read_bytes() for path in folder.iterdir()]
+    return any(piece in content for piece in pieces for content in contents)
+
+
+def _set_version(path: Path, version: int) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
+
+
+def _run(script: str, *arguments: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
