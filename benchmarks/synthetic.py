@@ -33,6 +33,7 @@ TASK: dict[str, Scalar] = {
     "init": "own",
     "rounds": 1000,
     "aggregation-period": 200,
+    "sealing": False,  # the parameters are the same, sooner
 }
 METHODS: dict[str, dict[str, Scalar]] = {
     "feddc": {"daisy-period": 1},

@@ -18,6 +18,8 @@ from .store import Store
 
 _HEAD = "audit-head"
 _GENESIS = bytes(32)
+# How many lines a restored agent may have added before it is shown a head from before.
+_RECENT = 64
 
 
 class AuditTrail:
@@ -29,35 +31,48 @@ class AuditTrail:
 
     def head(self) -> AuditHead:
         """Return the signed head as it is now."""
-        sequence, digest = self._position()
+        sequence, (digest, *_) = self._recent()
         return AuditHead.signed(self._identity, sequence, digest)
 
     def append(self, request: dict[str, Any], reply: dict[str, Any]) -> AuditHead:
         """Add a line about a request and its reply; return the new head."""
-        sequence, previous = self._position()
+        sequence, recent = self._recent()
         line = _canonical(
             {
                 "sequence": sequence + 1,
                 "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-                "previous": previous.hex(),
+                "previous": recent[0].hex(),
                 "request": request,
                 "reply": reply,
             }
         )
         digest = hashlib.sha256(line).digest()
         self._store.append_audit(line)
-        self._store.put(_HEAD, (sequence + 1).to_bytes(8, "big") + digest)
+        remembered = b"".join((digest, *recent[:-1]))
+        self._store.put(_HEAD, (sequence + 1).to_bytes(8, "big") + remembered)
         return AuditHead.signed(self._identity, sequence + 1, digest)
 
     def is_behind(self, seen: AuditHead) -> bool:
-        """Say whether somebody has seen a later head of this very trail than it has now."""
-        return seen.is_by(self._identity.public) and seen.sequence > self._position()[0]
+        """Say whether somebody has seen a head of this hospital's that this trail never had.
 
-    def _position(self) -> tuple[int, bytes]:
+        A later one, or another in its place: whatever is refused adds a line too, and so would
+        soon have hidden that lines are missing.
+        """
+        if not seen.is_by(self._identity.public):
+            return False
+        sequence, recent = self._recent()
+        age = sequence - seen.sequence
+        return age < 0 or (age < len(recent) and recent[age].hex() != seen.digest)
+
+    def _recent(self) -> tuple[int, list[bytes]]:
+        """Return the last line's number and the hashes of the last lines, latest first."""
         stored = self._store.get(_HEAD)
         if stored is None:
-            return 0, _GENESIS
-        return int.from_bytes(stored[:8], "big"), stored[8:]
+            return 0, [_GENESIS] * _RECENT
+        digests = stored[8:]
+        return int.from_bytes(stored[:8], "big"), [
+            digests[start : start + 32] for start in range(0, len(digests), 32)
+        ]
 
 
 @dataclass(frozen=True)

@@ -140,10 +140,8 @@ def audit(
             typer.echo(line)
     else:
         _console().print(audit_table(lines))
-        sent = Table("models sent to", "", box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for recipient, count in models_sent(lines).items():
-            sent.add_row(Text(recipient), str(count))
-        _console().print(sent)
+            typer.echo(f"models sent to {recipient}: {count}")
     if verdict.broken is not None:
         _fail(1, f"the log is broken: line {verdict.broken} {verdict.reason}")
     typer.echo(f"{verdict.entries} lines, all of them whole and in order.", err=json_output)

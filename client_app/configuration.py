@@ -114,6 +114,9 @@ class Configuration:
             raise SettingsError(
                 f"{unknown[0]} is not a section; there are {', '.join(_SECTIONS)} ({path})"
             )
+        for name, section in values.items():
+            if not isinstance(section, dict):
+                raise SettingsError(f"{name} must be a section, [{name}] ({path})")
         sections: dict[str, Any] = {name: _section(name, values, path) for name in _SECTIONS}
         configuration = Configuration(path, **sections)
         if len(bytes(configuration.socket)) > _LONGEST_SOCKET_PATH:
@@ -143,7 +146,8 @@ def template(name: str, study: str = "") -> str:
         for key, field in _keys(section, model):
             value = given[key] if section == "hospital" else field.get_default()
             # JSON's strings, numbers, booleans and lists of them are TOML's.
-            lines += [f"# {field.description}", f"{key} = {json.dumps(value, ensure_ascii=False)}"]
+            lines += [f"# {field.description}"] if field.description else []
+            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
     return "\n".join(lines) + "\n"
 
 
@@ -155,8 +159,6 @@ def _keys(section: str, model: type[SettingsGroup]) -> list[tuple[str, FieldInfo
 
 def _section(name: str, values: Mapping[str, Any], path: Path) -> SettingsGroup:
     section = values.get(name, {})
-    if not isinstance(section, dict):
-        raise SettingsError(f"{name} must be a section, [{name}] ({path})")
     for key in section.keys() & _SIMULATION_ONLY.get(name, frozenset()):
         raise SettingsError(f"{key} is for simulated hospitals only ({path}, [{name}])")
     return _SECTIONS[name].parse(section, source=f"{path}, [{name}]")

@@ -9,7 +9,6 @@ from protocol.roster import Roster, RosterError, fingerprint
 
 from .configuration import HospitalSection, template
 from .folder import HospitalFolder, sync_folder, write_private
-from .readiness import place_on
 
 
 class EnrolmentRefused(Exception):
@@ -101,6 +100,19 @@ def check_roster(
             f"its epoch is {roster.epoch}, the pinned roster's is {pinned.epoch}: an old roster "
             "could bring back a member that has left. Ask the coordinator for a newer one"
         )
+
+
+def place_on(roster: Roster, name: str, identity: bytes) -> str:
+    """Say what is wrong with a hospital's place on a roster; nothing if it is right."""
+    listed = roster.identity_of(name)
+    if listed == identity:
+        return ""
+    if listed is not None:
+        return f"the roster has another identity for {name}, {fingerprint(listed)}"
+    namesake = next((m.name for m in roster.members if m.identity == identity), None)
+    if namesake is not None:
+        return f"the roster calls this hospital {namesake}, hospital.toml calls it {name}"
+    return f"{name} is not on the roster"
 
 
 def _make_folder(path: Path, mode: int) -> None:

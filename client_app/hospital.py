@@ -144,6 +144,9 @@ class Hospital:
         leg = request.leg if isinstance(request, TrainLeg) else None
         if leg is not None and leg < notebook.last_leg:
             raise Refused(RefusalCode.OLD_LEG, f"leg {leg} after leg {notebook.last_leg}")
+        if notebook.given("close") is not None and not isinstance(request, Close):
+            # Its keys are gone: an old set-up, sent again, must not open it a second time.
+            raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"{request.experiment} is closed")
         given = notebook.given(request.kind)
         if given is None or (leg is not None and leg > notebook.last_leg):
             return None

@@ -1,5 +1,6 @@
 """Training at one hospital for one experiment: its examples, the network, and models to load."""
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -33,9 +34,9 @@ class LocalTraining:
             self._network = _workbench(self.settings, self._task, device)
         except (SettingsError, ModelError) as error:
             raise Refused(RefusalCode.DESCRIPTOR_REFUSED, str(error)) from error
-        labels = share.train.labels
-        if len(labels) and labels.max() >= descriptor.classes:
-            raise Refused(RefusalCode.DESCRIPTOR_REFUSED, "examples here have more classes")
+        for labels in (share.train.labels, share.held_out.labels):
+            if len(labels) and labels.max() >= descriptor.classes:
+                raise Refused(RefusalCode.DESCRIPTOR_REFUSED, "examples here have more classes")
         self._streams = TrainingStreams(descriptor.training_seed, position)
         self._trainer = Trainer(self._network, share.train, self._streams)
         self._held_out = share.held_out
@@ -45,13 +46,17 @@ class LocalTraining:
 
         One that `travels` from hospital to hospital has its optimiser's state with it.
         """
+        optimizer = self._trainer.optimizer_layout if travels else {}
+        layouts = (self._network.parameter_layout, self._network.buffer_layout, optimizer)
+        if len(payload) > _most_bytes(layouts):
+            raise Refused(RefusalCode.MODEL_MISMATCH, "longer than the model")
         try:
             model = ModelState.from_bytes(payload, wire=self.settings.wire_dtype)
         except ModelBytesError as error:
             raise Refused(RefusalCode.MODEL_MISMATCH, str(error)) from error
         _compare(self._network.parameter_layout, model.parameters)
         _compare(self._network.buffer_layout, model.buffers)
-        _compare(self._trainer.optimizer_layout if travels else {}, model.optimizer)
+        _compare(optimizer, model.optimizer)
         return model
 
     def own_model(self) -> ModelState:
@@ -88,6 +93,15 @@ class LocalTraining:
 def _workbench(settings: TrainingSettings, task: Task, device: str) -> Network:
     """Build the network that models are loaded into; one serves all hospitals of a process."""
     return Network(settings, task, seed=0, device=device)
+
+
+def _most_bytes(layouts: tuple[Layout, ...]) -> int:
+    """Return what no document of these tensors exceeds: a million empty ones are not even read."""
+    entries = [(name, *form) for layout in layouts for name, form in layout.items()]
+    return 1024 + sum(
+        math.prod(shape) * dtype.itemsize + 6 * len(name) + 32 * len(shape) + 256
+        for name, shape, dtype in entries
+    )
 
 
 def _compare(layout: Layout, given: Arrays) -> None:

@@ -9,9 +9,10 @@ from shlex import quote
 from learning.data import DataError
 from learning.local_data import load_own
 from learning.settings import SettingsError
-from protocol.roster import Roster, fingerprint
+from protocol.roster import fingerprint
 
 from .configuration import Configuration
+from .enrolment import place_on
 from .folder import FolderError, HospitalFolder
 from .socket_client import AgentUnreachable, health
 from .socket_guard import Finding, group_number, guard_socket_folder, guard_state
@@ -85,19 +86,6 @@ def _roster(folder: HospitalFolder, configuration: Configuration) -> Iterator[Fi
             f"study {roster.study}, epoch {roster.epoch}, {len(roster.members)} members, "
             f"{roster.fingerprint}",
         )
-
-
-def place_on(roster: Roster, name: str, identity: bytes) -> str:
-    """Say what is wrong with a hospital's place on a roster; nothing if it is right."""
-    listed = roster.identity_of(name)
-    if listed == identity:
-        return ""
-    if listed is not None:
-        return f"the roster has another identity for {name}, {fingerprint(listed)}"
-    namesake = next((m.name for m in roster.members if m.identity == identity), None)
-    if namesake is not None:
-        return f"the roster calls this hospital {namesake}, hospital.toml calls it {name}"
-    return f"{name} is not on the roster"
 
 
 def _data(configuration: Configuration) -> Iterator[Finding]:

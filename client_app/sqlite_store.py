@@ -82,8 +82,9 @@ class SqliteStore:
         self._connection.execute("INSERT INTO audit (line) VALUES (?)", (line,))
 
     def audit_lines(self) -> list[bytes]:
-        rows = self._connection.execute("SELECT line FROM audit ORDER BY sequence")
-        return [bytes(line) for (line,) in rows]
+        # Somebody may have written text there: whatever it is, it comes back as bytes.
+        query = "SELECT CAST(line AS BLOB) FROM audit ORDER BY sequence"
+        return [bytes(line) for (line,) in self._connection.execute(query)]
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 
 _LARGEST = 2**31
+# A piece of each member of the largest roster: millions of empty ones would take half a minute.
+_MOST_PIECES = 10_000
 
 
 class BundleError(ValueError):
@@ -26,6 +28,8 @@ def from_bundle(data: bytes) -> dict[str, bytes]:
         end = position + 4 + int.from_bytes(data[position : position + 4], "big")
         if position + 4 > len(data) or end > len(data) or end > _LARGEST:
             raise BundleError("a bundle is cut off")
+        if len(fields) == 2 * _MOST_PIECES:
+            raise BundleError(f"a bundle has at most {_MOST_PIECES} pieces")
         fields.append(data[position + 4 : end])
         position = end
     try:

@@ -6,11 +6,13 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter
 
 from .canonical import canonical_json, read_canonical
-from .messages import Name
+from .messages import ExperimentId, Name
 
 Scalar = bool | int | float | str
 Init = Literal["shared", "own"]
 
+# Hospitals keep it: a megabyte of spaces in a setting would be kept too.
+MAX_BYTES = 256 * 1024
 _Positive = Annotated[int, Field(ge=1, lt=2**53)]
 # Above any data set's, below what would fill a hospital's memory with output weights.
 _Classes = Annotated[int, Field(ge=0, le=2**16)]
@@ -34,7 +36,7 @@ class Descriptor(BaseModel):
     )
 
     version: Literal[1] = 1
-    experiment: Name
+    experiment: ExperimentId
     rounds: _Positive
     daisy_period: _Positive | None
     aggregation_period: _Positive | None
@@ -51,6 +53,8 @@ class Descriptor(BaseModel):
 
     @staticmethod
     def from_bytes(data: bytes) -> "Descriptor":
+        if len(data) > MAX_BYTES:
+            raise DescriptorError(f"a descriptor has at most {MAX_BYTES} bytes, got {len(data)}")
         try:
             return read_canonical(_DESCRIPTOR, data)
         except ValueError as error:

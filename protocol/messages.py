@@ -23,6 +23,8 @@ MAX_HEADER = 64 * 1024
 
 # No control characters and no line breaks: names are written to logs.
 Name = Annotated[str, Field(max_length=200, pattern=r"^[^\p{Cc}\p{Zl}\p{Zp}]+$")]
+# No slash: hospitals file what they remember under `<experiment>/…`.
+ExperimentId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 
 
@@ -79,21 +81,21 @@ class SetUp(_Message):
     """Opens an experiment; the payload is its descriptor."""
 
     kind: Literal["set-up"] = "set-up"
-    experiment: Name
+    experiment: ExperimentId
 
 
 class ExchangeShares(_Message):
     """Shows everyone's announcements; the payload is a bundle of them by name."""
 
     kind: Literal["exchange-shares"] = "exchange-shares"
-    experiment: Name
+    experiment: ExperimentId
 
 
 class OpenShares(_Message):
     """Brings the shares sealed for this hospital; the payload is a bundle of them by sender."""
 
     kind: Literal["open-shares"] = "open-shares"
-    experiment: Name
+    experiment: ExperimentId
 
 
 class TrainLeg(_Message):
@@ -106,7 +108,7 @@ class TrainLeg(_Message):
     """
 
     kind: Literal["train-leg"] = "train-leg"
-    experiment: Name
+    experiment: ExperimentId
     leg: Count
     first_round: Count
     local_rounds: Count
@@ -120,7 +122,7 @@ class Close(_Message):
     """Ends an experiment and delivers the final model."""
 
     kind: Literal["close"] = "close"
-    experiment: Name
+    experiment: ExperimentId
 
 
 class Introduction(_Reply):

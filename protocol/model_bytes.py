@@ -54,8 +54,12 @@ class ModelState:
         for key, array in tensors.items():
             place, slash, name = key.partition("/")
             section, dot, narrowed = place.partition(".")
+            # Narrowed is exactly what `to_bytes` narrows: one model has one form.
+            narrowable = wire != "same" and section != "optimizer"
             if not slash or section not in sections or (dot and narrowed != wire):
                 raise ModelBytesError(f"unexpected tensor {key!r}")
+            if (dot and not narrowable) or (not dot and narrowable and array.dtype == np.float32):
+                raise ModelBytesError(f"unexpected tensor {key!r} where {wire} was agreed")
             if name in sections[section]:
                 raise ModelBytesError(f"{name!r} is there twice")
             sections[section][name] = _widen(array, wire) if dot else array
@@ -90,4 +94,5 @@ def _widen(array: NDArray[np.generic], wire: Wire) -> NDArray[np.generic]:
         raise ModelBytesError(f"{array.dtype} where {wire} was agreed")
     if wire == "float16":
         return array.astype(np.float32)
-    return (array.astype(np.uint32) << 16).view(np.float32)
+    bits = np.asarray(array.astype(np.uint32) << 16)  # a single number would not stay an array
+    return bits.view(np.float32)

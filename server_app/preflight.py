@@ -5,6 +5,8 @@ from learning.local_data import load_dataset, load_shares
 from learning.settings import SettingsError
 from learning.trainer import Network, Task
 from protocol.randomness import SEED_BYTES
+from protocol.roster import RosterError
+from protocol.simulated_study import simulated_study
 from strategies.wrapped import check_wrapped
 
 from .aggregators import build_aggregator, cohort_size
@@ -20,9 +22,14 @@ def preflight(settings: Settings) -> None:
     algorithm = settings.algorithm
     new_run_dir(settings)
     dataset = load_dataset(settings.local, algorithm.seed)
-    for share in load_shares(settings.local, algorithm.hospitals, algorithm.seed):
+    shares = load_shares(settings.local, algorithm.hospitals, algorithm.seed)
+    for share in shares:
         if not len(share.train):
             raise DataError(f"{share.name} has no training examples: choose another split")
+    try:
+        simulated_study(algorithm.seed, [share.name for share in shares])
+    except RosterError as error:
+        raise DataError(f"the hospitals' names can't be on a roster: {error}") from error
     task = Task(dataset.shape, len(dataset.classes))
     network = Network(settings.training, task, seed=0)
     try:

@@ -29,7 +29,8 @@ def new_run_dir(settings: Settings) -> Path:
 def _check(folder: Path) -> None:
     if any((folder / name).exists() for name in _RESULTS):
         raise SettingsError(f"run-dir {folder} already holds a run: choose another")
-    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    whole = folder.resolve()
+    nearest = next(place for place in (whole, *whole.parents) if place.exists())
     if not nearest.is_dir():
         raise SettingsError(f"run-dir {folder} can't be made: {nearest} is a file")
     if not os.access(nearest, os.W_OK | os.X_OK):

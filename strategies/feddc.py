@@ -176,7 +176,7 @@ class FedDC(Strategy):
         self._check_examples(examples)
         planner = self._planner(members, first_model.to_bytes(wire=wire), legs[-1].number)
         self.observer.started(descriptor.experiment, examples, len(legs))
-        requests: dict[tuple[int, int], bytes] = {}
+        signed: dict[int, bytes] = {}
 
         result = Result()
         for leg in legs:
@@ -194,15 +194,14 @@ class FedDC(Strategy):
                     "hospitals agree to an experiment's settings once, before it starts"
                 )
             # Locally, at every hospital drawn: train, and send the model.
-            requests = {
-                # What is parked is asked for again, byte for byte.
-                (task.hospital, task.leg): requests.get((task.hospital, task.leg))
-                or members.sign(_request(task, descriptor.experiment, members))
-                for task in plan.tasks
-            }
+            for task in plan.tasks:
+                if task.leg == leg.number:  # what is parked is asked for again, byte for byte
+                    signed[task.hospital] = members.sign(
+                        _request(task, descriptor.experiment, members)
+                    )
             answers = members.ask(
                 grid,
-                {members.names[hospital]: data for (hospital, _), data in requests.items()},
+                {members.names[task.hospital]: signed[task.hospital] for task in plan.tasks},
                 timeout=timeout,
                 group=f"leg-{leg.number}",
             )
@@ -229,6 +228,7 @@ class FedDC(Strategy):
                 self.observer.aggregated(leg, aggregate)
                 if evaluate_fn and (figures := evaluate_fn(leg.number, result.arrays)):
                     result.evaluate_metrics_serverapp[leg.number] = figures
+            signed = {hospital: signed[hospital] for hospital in planner.parked}
             self.observer.leg_ended(
                 LegReport(
                     leg=leg,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -55,6 +56,12 @@ class Agent:
 
     process: subprocess.Popen[str]
     socket: Path
+    _log: IO[str]
+
+    @property
+    def log(self) -> str:
+        self._log.seek(0)
+        return self._log.read()
 
     def stop(self) -> int:
         self.process.terminate()
@@ -74,7 +81,7 @@ def new_folder() -> Iterator[Callable[[], Path]]:
     made: list[Path] = []
 
     def new() -> Path:
-        made.append(Path(tempfile.mkdtemp(prefix="h", dir="/tmp")))  # noqa: S108
+        made.append(Path(tempfile.mkdtemp(prefix="h", dir="/tmp")))
         made[-1].chmod(0o755)
         return made[-1]
 
@@ -99,10 +106,8 @@ def enrol(new_folder: Callable[[], Path]) -> Callable[[], Enrolled]:
         data.mkdir(mode=0o700)
         rows = [f"{PATIENT}-{n},{n % 7},{n % 5},{n % 3},{n % 2}" for n in range(60)]
         (data / "records.csv").write_text("\n".join(["patient_token,a,b,c,label", *rows]))
-        others = {"Charité": "Charite", "Mercy": "Mercy"}
-        made = Enrolled(
-            folder, Identity.generate(), {name: Identity.generate() for name in others.values()}
-        )
+        others = {name: Identity.generate() for name in ("Charite", "Mercy")}
+        made = Enrolled(folder, Identity.generate(), others)
         folder.pin(made.roster().signed(made.coordinator))
         return made
 
@@ -120,17 +125,17 @@ def start() -> Start:
 
     @contextmanager
     def running(command: list[str], socket: Path) -> Iterator[Agent]:
-        log = tempfile.TemporaryFile("w+")
-        process = subprocess.Popen(
-            [sys.executable, *command], stdout=log, stderr=log, text=True, env=_environment()
-        )
-        try:
-            _until_it_answers(process, socket, log)
-            yield Agent(process, socket)
-        finally:
-            process.kill()
-            process.wait()
-            log.close()
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+        with tempfile.TemporaryFile("w+") as log:
+            process = subprocess.Popen(
+                [sys.executable, *command], stdout=log, stderr=log, text=True, env=environment
+            )
+            try:
+                _until_it_answers(process, socket, log)
+                yield Agent(process, socket, log)
+            finally:
+                process.kill()
+                process.wait()
 
     return running
 
@@ -146,11 +151,7 @@ def serve(start: Start) -> Callable[[Enrolled], AbstractContextManager[Agent]]:
     return serving
 
 
-def _environment() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-
-
-def _until_it_answers(process: subprocess.Popen[str], socket: Path, log: tempfile._TemporaryFileWrapper[str]) -> None:
+def _until_it_answers(process: subprocess.Popen[str], socket: Path, log: IO[str]) -> None:
     deadline = time.monotonic() + 60
     while True:
         try:

@@ -33,9 +33,7 @@ class StubHospital:
 
 if __name__ == "__main__":
     socket, maximum, log = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
-    api = AgentApi(
-        StubHospital(log), Health("stub", "AAAA BBBB", "1.0"), maximum_bytes=maximum
-    )
+    api = AgentApi(StubHospital(log), Health("stub", "AAAA BBBB", "1.0"), maximum_bytes=maximum)
     with listening(socket, os.getegid()) as listener:
         run(api, listener)
     if api.busy:

@@ -12,8 +12,9 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from client_app import courier, simulated
 from lab.inprocess import InProcessGrid
-from protocol.messages import Hello, Introduction, MessageError, decode_reply, encode
+from protocol.messages import Hello, Introduction, MessageError, decode_reply, sign_request
 from protocol.records import from_records, to_records
+from protocol.simulated_study import simulated_study
 from server_app.settings import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -51,7 +52,8 @@ def test_importing_the_courier_brings_in_nothing_that_could_read_a_model() -> No
     assert "client_app.courier" in loaded
     packages = {name.split(".")[0] for name in loaded}
     assert not packages & {"torch", "torchvision", "sklearn", "learning", "server_app"}
-    assert not loaded & {"client_app.hospital", "client_app.simulated", "protocol.model_bytes"}
+    assert not loaded & {"client_app.hospital", "client_app.simulated", "client_app.leg"}
+    assert not loaded & {"protocol.model_bytes", "protocol.envelope", "protocol.keys"}
 
 
 def test_it_carries_the_very_bytes_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,15 +75,18 @@ def test_it_carries_the_very_bytes_both_ways(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_it_reaches_the_simulated_hospital_of_its_node() -> None:
     here = context(partition_id=3, num_partitions=10)
+    coordinator = simulated_study(0, ["hospital-01", "hospital-02"]).coordinator
 
-    reply = courier.app(message(to_records(encode(Hello()))), here)
+    reply = courier.app(message(to_records(sign_request(Hello(), coordinator))), here)
 
-    assert decode_reply(from_records(reply.content)) == Introduction(hospital="hospital-04")
+    introduction = decode_reply(from_records(reply.content))
+    assert isinstance(introduction, Introduction)
+    assert introduction.hospital == "hospital-04"
 
 
 def test_a_node_that_leads_nowhere_is_told_what_it_lacks() -> None:
     with pytest.raises(RuntimeError, match=r"leads to no hospital: .*agent-socket.*partition-id"):
-        courier.app(message(to_records(encode(Hello()))), context())
+        courier.app(message(to_records(b"request")), context())
 
 
 def test_a_node_with_an_agent_never_falls_back_on_simulated_data(
@@ -136,4 +141,4 @@ def test_it_answers_training_messages_only() -> None:
     here = context(partition_id=0, num_partitions=2)
     for kind in ("evaluate", "query"):
         with pytest.raises(ValueError, match=r"No .* function registered|not.*registered"):
-            courier.app(message(to_records(encode(Hello())), kind), here)
+            courier.app(message(to_records(b"request"), kind), here)

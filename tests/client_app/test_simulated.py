@@ -12,7 +12,6 @@ from flwr.common.serde import context_from_proto, context_to_proto
 from flwr.proto.message_pb2 import Context as ContextProto
 
 from client_app import simulated
-from client_app.hospital import Hospital
 from client_app.simulated import ContextState, answer
 from learning.data import DataError
 from learning.local_data import load_dataset, load_shares
@@ -24,13 +23,15 @@ from protocol.messages import (
     Carries,
     Hello,
     Introduction,
+    Reply,
     SetUp,
     Trained,
     TrainLeg,
     decode_reply,
-    encode,
+    sign_request,
 )
 from protocol.model_bytes import ModelState
+from protocol.simulated_study import SimulatedStudy, simulated_study
 from server_app.settings import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -62,11 +63,17 @@ def context(position: int, **changes: Any) -> Context:
     )
 
 
+def study() -> SimulatedStudy:
+    return simulated_study(5, [share.name for share in load_shares(SETTINGS.local, HOSPITALS, 5)])
+
+
+def hello() -> bytes:
+    return sign_request(Hello(), study().coordinator)
+
+
 def requests() -> list[bytes]:
     """Return a set-up and three legs, of which each needs what the ones before left behind."""
-    names = tuple(share.name for share in load_shares(SETTINGS.local, HOSPITALS, 5))
     dataset = load_dataset(SETTINGS.local, 5)
-    training = SETTINGS.training.as_config() | {"proximal-mu": 0.5}
     agreed = Descriptor(
         experiment="e1",
         rounds=20,
@@ -75,9 +82,10 @@ def requests() -> list[bytes]:
         init="shared",
         shape=dataset.shape,
         classes=len(dataset.classes),
-        training=training,
+        training=SETTINGS.training.as_config() | {"proximal-mu": 0.5},
         training_seed=bytes(32),
-        roster=names,
+        sealed=False,
+        roster=study().roster.digest,
     )
     network = Network(SETTINGS.training, Task(dataset.shape, len(dataset.classes)), seed=1)
     model = ModelState(*network.arrays()).to_bytes()
@@ -93,7 +101,15 @@ def requests() -> list[bytes]:
         )
         for number in (1, 2, 3)
     ]
-    return [encode(SetUp(experiment="e1", payload=agreed.to_bytes())), *map(encode, legs)]
+    first = SetUp(experiment="e1", payload=agreed.to_bytes())
+    return [sign_request(request, study().coordinator) for request in (first, *legs)]
+
+
+def plain(reply: bytes) -> Reply:
+    """Return a reply without what differs each time: the audit trail's time, a fresh key."""
+    message = decode_reply(reply)
+    told = {"audit": None, "payload": b""} if isinstance(message, Announcement) else {"audit": None}
+    return message.model_copy(update=told)
 
 
 def carried(here: Context) -> Context:
@@ -102,12 +118,15 @@ def carried(here: Context) -> Context:
     return context_from_proto(ContextProto.FromString(sent))
 
 
-def test_it_answers_as_the_hospitals_own_code_does() -> None:
-    share = load_shares(SETTINGS.local, HOSPITALS, 5)[2]
-    alone, here = Hospital(share.name, share, {}), context(2)
+def test_it_is_the_hospital_whose_share_and_identity_it_simulates() -> None:
+    shares = load_shares(SETTINGS.local, HOSPITALS, 5)
+    for position, share in enumerate(shares):
+        reply = decode_reply(answer(hello(), context(position)))
 
-    for request in requests():
-        assert answer(request, here) == alone.answer(request)
+        assert isinstance(reply, Introduction)
+        assert reply.hospital == share.name == f"hospital-0{position + 1}"
+        assert reply.audit is not None
+        assert reply.audit.is_by(study().identities[share.name].public)
 
 
 def test_every_node_is_a_hospital_of_its_own() -> None:
@@ -115,32 +134,34 @@ def test_every_node_is_a_hospital_of_its_own() -> None:
     replies = []
     for position in range(HOSPITALS):
         here = context(position)
-        name = decode_reply(answer(encode(Hello()), here))
-        assert name == Introduction(hospital=f"hospital-0{position + 1}")
-        assert decode_reply(answer(first, here)) == Announcement(examples=6)
-        replies.append(answer(legs[0], here))
+        assert plain(answer(first, here)) == Announcement(examples=6)
+        trained = decode_reply(answer(legs[0], here))
+        assert isinstance(trained, Trained)
+        replies.append(trained.payload)
     assert len(set(replies)) == HOSPITALS
 
 
 def test_nodes_may_be_served_in_turn_by_one_process() -> None:
-    here, there = context(0), context(1)
-    together = [(answer(request, here), answer(request, there)) for request in requests()]
+    def told(where: list[Context]) -> list[list[Reply]]:
+        return [[plain(answer(request, here)) for here in where] for request in requests()]
 
-    alone_here, alone_there = context(0), context(1)
-    expected_here = [answer(request, alone_here) for request in requests()]
-    expected_there = [answer(request, alone_there) for request in requests()]
+    together = told([context(0), context(1)])
+    alone = [told([context(0)]), told([context(1)])]
 
-    assert together == list(zip(expected_here, expected_there, strict=True))
+    assert together == [
+        [first[0], second[0]] for first, second in zip(alone[0], alone[1], strict=True)
+    ]
+    assert all(isinstance(reply, Trained) for replies in together[1:] for reply in replies)
 
 
 def test_all_it_remembers_travels_in_flowers_context() -> None:
     lasting, wandering = context(1), context(1)
     for request in requests():
-        expected = answer(request, lasting)
+        expected = plain(answer(request, lasting))
         simulated._hospital.cache_clear()
         load_shares.cache_clear()
         wandering = carried(wandering)
-        assert answer(request, wandering) == expected
+        assert plain(answer(request, wandering)) == expected
 
 
 def test_another_process_goes_on_identically(tmp_path: Path) -> None:
@@ -163,27 +184,27 @@ def test_another_process_goes_on_identically(tmp_path: Path) -> None:
     environment = {"PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "99"}
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=environment, check=True)
 
-    expected = answer(third, here)
-    assert isinstance(decode_reply(expected), Trained)
-    assert (tmp_path / "reply").read_bytes() == expected
+    expected = plain(answer(third, here))
+    assert isinstance(expected, Trained)
+    assert plain((tmp_path / "reply").read_bytes()) == expected
 
 
 def test_the_trainer_uses_as_many_threads_as_the_settings_say() -> None:
     torch.set_num_threads(1)
 
-    answer(encode(Hello()), context(0, threads=2))
+    answer(hello(), context(0, threads=2))
 
     assert torch.get_num_threads() == 2
 
 
 def test_data_that_cannot_be_divided_is_an_error_that_says_so() -> None:
     with pytest.raises(DataError, match="lower hospitals, samples or held-out"):
-        answer(encode(Hello()), context(0, samples=10_000))
+        answer(hello(), context(0, samples=10_000))
 
 
 def test_a_wrong_setting_is_an_error_that_names_it() -> None:
     with pytest.raises(SettingsError, match=r"threads must be at least 1, got 0 \(run config\)"):
-        answer(encode(Hello()), context(0, threads=0))
+        answer(hello(), context(0, threads=0))
 
 
 # --- the store in Flower's context ----------------------------------------------------------------

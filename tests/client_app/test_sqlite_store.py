@@ -122,9 +122,7 @@ def test_files_are_for_their_owner_only(store: SqliteStore, tmp_path: Path) -> N
     store.put("name", b"value")
 
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
-    assert modes == dict.fromkeys(
-        ("memory.lock", "memory.sqlite", "memory.sqlite-journal"), 0o600
-    )
+    assert modes == dict.fromkeys(("memory.lock", "memory.sqlite", "memory.sqlite-journal"), 0o600)
 
 
 def test_a_second_agent_is_told_who_has_the_store(store: SqliteStore, tmp_path: Path) -> None:
@@ -211,9 +209,7 @@ store.put("e/other", b"goes on")
         (lambda path: _set_version(path, 7), r"another version of feddc \(format 7"),
     ],
 )
-def test_a_file_it_does_not_know_is_left_alone(
-    spoil: object, message: str, tmp_path: Path
-) -> None:
+def test_a_file_it_does_not_know_is_left_alone(spoil: object, message: str, tmp_path: Path) -> None:
     path = tmp_path / "memory.sqlite"
     assert callable(spoil)
     spoil(path)

@@ -78,7 +78,9 @@ def test_a_run_whose_server_app_raises_exits_with_1_and_the_reason(
 ) -> None:
     monkeypatch.setenv("STUB", "raises")
 
-    done = subprocess.run(_command(tmp_path), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*_command(tmp_path), "--verbose"], capture_output=True, text=True, check=False
+    )
 
     log = tmp_path / "run" / "flower.log"
     assert done.returncode == 1
@@ -87,6 +89,7 @@ def test_a_run_whose_server_app_raises_exits_with_1_and_the_reason(
         f"feddc: the stub was told to raise (Flower: finished:failed); log: {log}"
     )
     assert "RuntimeError: the stub was told" in log.read_text()
+    assert "RuntimeError: the stub was told" in done.stderr  # --verbose shows Flower's log
     assert list(temporary.iterdir()) == []
 
 

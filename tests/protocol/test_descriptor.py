@@ -13,14 +13,16 @@ from protocol.descriptor import Descriptor, DescriptorError
 
 WIDE = settings(max_examples=150, deadline=None)
 SEED = bytes(range(32))
+ROSTER = bytes(range(100, 132))
 FIELDS: dict[str, Any] = {
     "aggregation_period": 5,
     "classes": 2,
     "daisy_period": 1,
     "experiment": "e1",
     "init": "shared",
-    "roster": ["east", "north"],
+    "roster": ROSTER.hex(),
     "rounds": 10,
+    "sealed": True,
     "shape": [1, 8, 8],
     "training": {"learning-rate": 0.1, "model": "mlp", "batch-size": 4, "nesterov": False},
     "training_seed": SEED.hex(),
@@ -37,7 +39,7 @@ scalars = (
 )
 descriptors = st.builds(
     Descriptor,
-    experiment=names,
+    experiment=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True),
     rounds=positive,
     daisy_period=st.none() | positive,
     aggregation_period=st.none() | positive,
@@ -46,7 +48,8 @@ descriptors = st.builds(
     classes=st.integers(0, 2**16),
     training=st.dictionaries(names, scalars, max_size=4),
     training_seed=st.binary(min_size=1, max_size=64),
-    roster=st.lists(names, unique=True, max_size=4).map(tuple),
+    sealed=st.booleans(),
+    roster=st.binary(min_size=32, max_size=32),
 )
 
 
@@ -65,11 +68,13 @@ def test_the_bytes_are_those_of_the_written_format() -> None:
         classes=2,
         training={"model": "mlp", "learning-rate": 0.1, "batch-size": 4, "nesterov": False},
         training_seed=SEED,
-        roster=("east", "north"),
+        sealed=True,
+        roster=ROSTER,
     )
     assert descriptor.to_bytes() == (
         b'{"aggregation_period":5,"classes":2,"daisy_period":1,"experiment":"e1","init":"shared",'
-        b'"roster":["east","north"],"rounds":10,"shape":[1,8,8],"training":{"batch-size":4,'
+        b'"roster":"6465666768696a6b6c6d6e6f707172737475767778797a7b7c7d7e7f80818283",'
+        b'"rounds":10,"sealed":true,"shape":[1,8,8],"training":{"batch-size":4,'
         b'"learning-rate":0.1,"model":"mlp","nesterov":false},"training_seed":'
         b'"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f","version":1}'
     )
@@ -96,7 +101,7 @@ def test_a_descriptor_read_by_hand_has_its_fields(descriptor: Descriptor) -> Non
     assert fields.pop("version") == 1
     assert bytes.fromhex(fields.pop("training_seed")) == descriptor.training_seed
     assert tuple(fields.pop("shape")) == descriptor.shape
-    assert tuple(fields.pop("roster")) == descriptor.roster
+    assert bytes.fromhex(fields.pop("roster")) == descriptor.roster
     assert fields == {name: getattr(descriptor, name) for name in fields}
 
 
@@ -119,7 +124,9 @@ def test_a_descriptor_does_not_change_and_does_not_print_its_seed() -> None:
 
 WRONG: list[tuple[str, Any]] = [
     *[("version", wrong) for wrong in (0, 2, "1", None, True, 1.0)],
-    *[("experiment", wrong) for wrong in ("", 1, None, ["e1"], "e" * 201, "e\n1", "e\x1b[0m")],
+    *[("experiment", wrong) for wrong in ("", 1, None, ["e1"], "e" * 65, "e\n1", "e\x1b[0m")],
+    # Hospitals file what they remember under the experiment's name.
+    *[("experiment", wrong) for wrong in ("e1/answer", "../e1", ".e1", "e 1", "é")],
     *[("rounds", wrong) for wrong in ("x", "10", 0, -1, 10.0, True, None, [10], 2**53, 10**400)],
     *[("daisy_period", wrong) for wrong in ("never", 0, -1, 1.5, False, [], 2**53)],
     *[("aggregation_period", wrong) for wrong in ("5", 0, -5, 5.0, True, {}, 2**53)],
@@ -133,8 +140,9 @@ WRONG: list[tuple[str, Any]] = [
     *[("training", {wrong: 1}) for wrong in ("", "k" * 201, "key\n")],
     *[("training_seed", wrong) for wrong in ("", "xyz", "0", 7, None, [1], "00" * 65, "0 0")],
     *[("training_seed", wrong) for wrong in (SEED.hex().upper(), SEED.hex() + " ", "0x00")],
-    *[("roster", wrong) for wrong in (["north", "north"], [""], [1], [None], "north", None)],
-    *[("roster", wrong) for wrong in ({"north": 1}, [["north"]], ["north\n"], ["n" * 201])],
+    *[("sealed", wrong) for wrong in (0, 1, "true", None, [], "")],
+    *[("roster", wrong) for wrong in ("", "north", ["north"], None, ROSTER.hex()[2:], 7)],
+    *[("roster", wrong) for wrong in (ROSTER.hex() + "00", ROSTER.hex().upper(), "zz" * 32)],
 ]
 
 
@@ -178,7 +186,7 @@ HOSTILE = {
     "a list": b"[1]",
     "not UTF-8": b'{"version":"\xff"}',
     "deep": b"[" * 200_000,
-    "deep in a field": dumped(FIELDS).replace(b'["east","north"]', b"[" * 5_000 + b"]" * 5_000),
+    "deep in a field": dumped(FIELDS).replace(b"[1,8,8]", b"[" * 5_000 + b"]" * 5_000),
     "a million digits": dumped(FIELDS).replace(b'"rounds":10', b'"rounds":' + b"1" * 1_000_000),
 }
 

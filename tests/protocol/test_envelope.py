@@ -146,6 +146,14 @@ def test_vector_opens(vector: dict[str, Any]) -> None:
     assert len(sealed) == len(payload) + 1136
 
 
+def test_the_documents_example_is_the_first_vector() -> None:
+    text = (Path(__file__).parents[2] / "docs/envelope.md").read_text(encoding="utf-8")
+    block = text.split("### Example")[1].split("```")[1]
+    # Each line: hexadecimal, at least three spaces, what it is.
+    written = "".join(line.split("   ")[0].replace(" ", "") for line in block.strip().splitlines())
+    assert written == VECTORS["opens"][0]["context"]
+
+
 @pytest.mark.parametrize("vector", VECTORS["refused"], ids=lambda vector: vector["why"])
 def test_vector_is_refused(vector: dict[str, Any]) -> None:
     with pytest.raises(EnvelopeError, match="does not open in this context"):

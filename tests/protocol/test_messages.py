@@ -1,5 +1,6 @@
 """Messages as bytes: what is written can be read by hand, and nothing else is ever accepted."""
 
+import hashlib
 import json
 from random import Random
 from typing import Any
@@ -9,24 +10,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from protocol.audit import AuditHead
+from protocol.keys import Identity
 from protocol.messages import (
     Announcement,
     Carries,
     Close,
     Closed,
+    ExchangeShares,
     Hello,
     Introduction,
     MessageError,
+    OpenShares,
+    Ready,
     Refusal,
     RefusalCode,
     Reply,
     Request,
     SetUp,
+    Shares,
     Trained,
     TrainLeg,
     decode_reply,
     decode_request,
+    decode_signed_request,
     encode,
+    is_signed_by,
+    sign_request,
 )
 
 WIDE = settings(max_examples=200, deadline=None)
@@ -36,30 +46,45 @@ counts = st.integers(0, 2**53 - 1)
 figures = st.floats()
 perhaps = st.none() | figures
 payloads = st.binary(max_size=64)
+experiments = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
+hexadecimal = st.binary(min_size=32, max_size=32).map(bytes.hex)
+heads = st.none() | st.builds(
+    AuditHead,
+    sequence=counts,
+    digest=hexadecimal,
+    signature=st.binary(min_size=64, max_size=64).map(bytes.hex),
+)
 requests: st.SearchStrategy[Request] = st.one_of(
     st.builds(Hello, payload=payloads),
-    st.builds(SetUp, experiment=names, payload=payloads),
+    st.builds(SetUp, experiment=experiments, payload=payloads),
+    st.builds(ExchangeShares, experiment=experiments, payload=payloads),
+    st.builds(OpenShares, experiment=experiments, payload=payloads),
     st.builds(
         TrainLeg,
-        experiment=names,
+        experiment=experiments,
         leg=counts,
         first_round=counts,
         local_rounds=counts,
         carries=st.sampled_from(Carries),
+        sealed_in=st.none() | counts,
         recipient=st.none() | names,
+        seen=heads,
         payload=payloads,
     ),
-    st.builds(Close, experiment=names, payload=payloads),
+    st.builds(Close, experiment=experiments, payload=payloads),
 )
 replies: st.SearchStrategy[Reply] = st.one_of(
-    st.builds(Introduction, hospital=names, payload=payloads),
-    st.builds(Announcement, examples=counts, payload=payloads),
+    st.builds(Introduction, hospital=names, payload=payloads, audit=heads),
+    st.builds(Announcement, examples=st.none() | counts, payload=payloads, audit=heads),
+    st.builds(Shares, payload=payloads, audit=heads),
+    st.builds(Ready, confirmation=hexadecimal, payload=payloads, audit=heads),
     st.builds(
         Trained,
         leg=counts,
         sealed=st.booleans(),
-        loss=figures,
-        accuracy=figures,
+        loss=perhaps,
+        accuracy=perhaps,
+        audit=heads,
         held_out_loss=perhaps,
         held_out_accuracy=perhaps,
         payload=payloads,
@@ -76,9 +101,12 @@ LEG: dict[str, Any] = {
     "leg": 3,
     "local_rounds": 2,
     "recipient": "north",
+    "sealed_in": 2,
+    "seen": None,
 }
 TRAINED: dict[str, Any] = {
     "accuracy": 0.5,
+    "audit": None,
     "held_out_accuracy": None,
     "held_out_loss": None,
     "kind": "trained",
@@ -114,12 +142,14 @@ def test_the_bytes_of_a_request_are_those_of_the_written_format() -> None:
         first_round=4,
         local_rounds=2,
         carries=Carries.ENVELOPE,
+        sealed_in=2,
         recipient="north",
         payload=b"\x00sealed",
     )
     assert encode(request) == (
-        b'FDC1\x00\x00\x00\x78{"carries":"envelope","experiment":"e1","first_round":4,'
-        b'"kind":"train-leg","leg":3,"local_rounds":2,"recipient":"north"}\x00sealed'
+        b'FDC1\x00\x00\x00\x92{"carries":"envelope","experiment":"e1","first_round":4,'
+        b'"kind":"train-leg","leg":3,"local_rounds":2,"recipient":"north","sealed_in":2,'
+        b'"seen":null}\x00sealed'
     )
 
 
@@ -135,7 +165,9 @@ def test_a_message_read_by_hand_has_its_fields_and_its_payload(message: Request 
     assert fields.keys() == type(message).model_fields.keys() - {"payload"}
     for name, value in fields.items():
         # repr: a loss may be NaN, which is not equal to itself.
-        assert repr(value) == repr(_plain(getattr(message, name)))
+        told = getattr(message, name)
+        expected = dict(sorted(told)) if isinstance(told, AuditHead) else _plain(told)
+        assert repr(value) == repr(expected)
 
 
 @WIDE
@@ -246,6 +278,17 @@ WRONG_FIELDS: dict[str, dict[str, Any]] = {
     "recipient with a line separator": {"recipient": "north\u2028"},
     "recipient is half a character": {"recipient": "\ud800"},
     "empty experiment": {"experiment": ""},
+    "an experiment like a path": {"experiment": "e1/answer"},
+    "an experiment with a blank": {"experiment": "e 1"},
+    "an endless experiment": {"experiment": "e" * 65},
+    "sealed in a negative leg": {"sealed_in": -1},
+    "sealed in text": {"sealed_in": "2"},
+    "a head that is text": {"seen": "x"},
+    "a head without a signature": {"seen": {"sequence": 1, "digest": "0" * 64}},
+    "a head with a negative number": {
+        "seen": {"sequence": -1, "digest": "0" * 64, "signature": "0" * 128}
+    },
+    "a head in capitals": {"seen": {"sequence": 1, "digest": "A" * 64, "signature": "0" * 128}},
 }
 
 
@@ -265,7 +308,7 @@ def test_a_missing_field_is_refused(field: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"loss": None},
+        {"loss": []},
         {"loss": "1.25"},
         {"accuracy": True},
         {"sealed": 0},
@@ -282,7 +325,7 @@ def test_a_wrong_field_of_a_reply_is_refused(change: dict[str, Any]) -> None:
 def test_a_refusal_has_one_of_the_agreed_codes_and_no_text() -> None:
     for fields in ({"code": "age over 60"}, {"code": "malformed", "detail": "age over 60"}):
         with pytest.raises(MessageError):
-            decode_reply(framed(dumped({"kind": "refusal"} | fields)))
+            decode_reply(framed(dumped({"kind": "refusal", "audit": None} | fields)))
 
 
 HOSTILE_HEADERS = {
@@ -362,6 +405,52 @@ def test_a_request_is_no_reply(request: Request) -> None:
 def test_a_reply_is_no_request(reply: Reply) -> None:
     with pytest.raises(MessageError):
         decode_request(encode(reply))
+
+
+# --- signatures -----------------------------------------------------------------------------------
+
+COORDINATOR = Identity.from_bytes(bytes(32))
+STRANGER = Identity.from_bytes(bytes([1] * 32))
+SIGNED = sign_request(Close(experiment="e1", payload=b"model"), COORDINATOR)
+
+
+@WIDE
+@given(requests)
+def test_a_signed_request_comes_back_and_is_the_coordinators(request: Request) -> None:
+    data = sign_request(request, COORDINATOR)
+
+    assert data[:-64] == encode(request)
+    assert decode_signed_request(data).payload == request.payload
+    assert is_signed_by(COORDINATOR.public, data)
+    assert not is_signed_by(STRANGER.public, data)
+
+
+def test_a_signature_holds_for_every_bit_of_a_request() -> None:
+    for place in range(len(SIGNED)):
+        for bit in range(8):
+            changed = bytearray(SIGNED)
+            changed[place] ^= 1 << bit
+            assert not is_signed_by(COORDINATOR.public, bytes(changed))
+
+
+def test_a_request_cut_off_or_lengthened_is_not_the_coordinators() -> None:
+    for length in range(len(SIGNED)):
+        assert not is_signed_by(COORDINATOR.public, SIGNED[:length])
+    assert not is_signed_by(COORDINATOR.public, SIGNED + b"\0")
+    assert not is_signed_by(COORDINATOR.public, SIGNED[:-64] + b"\0" + SIGNED[-64:])
+
+
+def test_a_signature_made_for_something_else_is_not_a_requests() -> None:
+    body = SIGNED[:-64]
+    for purpose in ("roster", "audit head", "announcement", "share", "descriptor", ""):
+        for statement in (body, hashlib.sha256(body).digest()):
+            assert not is_signed_by(COORDINATOR.public, body + COORDINATOR.sign(purpose, statement))
+
+
+def test_what_is_too_short_for_a_signature_is_refused() -> None:
+    for length in range(64 + 8):
+        with pytest.raises(MessageError):
+            decode_signed_request(SIGNED[:length])
 
 
 # --- whatever comes in: a message with exactly these bytes, or MessageError -----------------------

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
 
-from protocol.model_bytes import Arrays, ModelBytesError, ModelState
+from protocol.model_bytes import Arrays, ModelBytesError, ModelState, Wire
 
 DTYPES = {
     "float64": "F64",
@@ -128,6 +130,110 @@ def test_what_is_aggregated_has_no_optimizer_state() -> None:
 
     assert_same(state.without_optimizer(), ModelState({"w": np.ones(2)}, {"b": np.ones(1)}))
 
+
+# --- narrower numbers on the wire -----------------------------------------------------------------
+
+WIRES: list[Wire] = ["float16", "bfloat16"]
+floats = hnp.arrays(np.float32, hnp.array_shapes(min_dims=0, min_side=0, max_side=4))
+
+
+@WIDE
+@given(floats)
+def test_narrowed_numbers_are_rounded_as_torch_rounds(array: NDArray[np.float32]) -> None:
+    for wire, narrow in (("float16", torch.float16), ("bfloat16", torch.bfloat16)):
+        state = ModelState({"w": array}, {"b": array})
+
+        back = ModelState.from_bytes(state.to_bytes(wire=wire), wire=wire)
+
+        expected = torch.tensor(array).to(narrow).to(torch.float32).numpy()
+        for got in (back.parameters["w"], back.buffers["b"]):
+            assert isinstance(got, np.ndarray)
+            assert (got.dtype, got.shape) == (np.float32, array.shape)
+            np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_only_float32_of_a_model_is_narrowed_and_never_its_optimizer(wire: Wire) -> None:
+    state = ModelState(
+        {"w": np.full(1000, 0.1, np.float32), "wide": np.full(3, 0.1)},
+        {"n": np.array(70_001)},
+        {"v/w": np.full(1000, 1e-30, np.float32)},
+    )
+
+    data = state.to_bytes(wire=wire)
+    back = ModelState.from_bytes(data, wire=wire)
+
+    sizes = {name: len(numbers) for name, (_, _, numbers) in read_by_hand(data).items()}
+    assert sizes == {
+        f"parameter.{wire}/w": 2000,
+        "parameter/wide": 24,
+        "buffer/n": 8,
+        "optimizer/v/w": 4000,
+    }
+    assert_same(ModelState({}, back.buffers, back.optimizer), ModelState({}, *_rest(state)))
+    assert np.array_equal(back.parameters["wide"], state.parameters["wide"])
+    # Once narrowed, a model stays as it is: a chain loses nothing more on its way.
+    assert back.to_bytes(wire=wire) == data
+
+
+def _rest(state: ModelState) -> tuple[Arrays, Arrays]:
+    return state.buffers, state.optimizer
+
+
+SINGLE = ModelState({"w": np.ones(2, np.float32)}, {}, {"m/w": np.ones(2, np.float32)})
+
+
+@pytest.mark.parametrize("agreed", ["same", *WIRES])
+@pytest.mark.parametrize("sent", ["same", *WIRES])
+def test_a_model_in_another_form_than_agreed_is_refused(agreed: Wire, sent: Wire) -> None:
+    data = SINGLE.to_bytes(wire=sent)
+    if agreed == sent:
+        assert_same(ModelState.from_bytes(data, wire=agreed), SINGLE)
+    else:
+        with pytest.raises(ModelBytesError, match="unexpected tensor"):
+            ModelState.from_bytes(data, wire=agreed)
+
+
+HALF = {"dtype": "F16", "shape": [4], "data_offsets": [0, 8]}
+BITS = HALF | {"dtype": "U16"}
+SECOND_FORMS: list[tuple[str, dict[str, Any], Wire]] = [
+    ("parameter.same/w", BITS, "same"),
+    ("parameter.same/w", W, "same"),
+    ("parameter./w", W, "same"),
+    ("optimizer.float16/w", HALF, "float16"),
+    ("optimizer.bfloat16/w", BITS, "bfloat16"),
+    ("parameter.float16/w", BITS, "float16"),
+    ("parameter.bfloat16/w", HALF, "bfloat16"),
+    ("parameter.float16/w", W, "float16"),
+    ("parameter.float16.float16/w", HALF, "float16"),
+]
+
+
+@pytest.mark.parametrize(("name", "entry", "agreed"), SECOND_FORMS)
+def test_a_tensor_in_a_form_that_is_never_written_is_refused(
+    name: str, entry: dict[str, Any], agreed: Wire
+) -> None:
+    with pytest.raises(ModelBytesError):
+        ModelState.from_bytes(document({name: entry}), wire=agreed)
+
+
+def test_a_tensor_narrowed_and_whole_is_refused() -> None:
+    whole = {"dtype": "F64", "shape": [1], "data_offsets": [8, 16]}
+    both = document({"parameter.float16/w": HALF, "parameter/w": whole}, bytes(16))
+
+    with pytest.raises(ModelBytesError, match="twice"):
+        ModelState.from_bytes(both, wire="float16")
+
+
+def test_what_does_not_fit_becomes_infinite_and_is_not_hidden() -> None:
+    state = ModelState({"w": np.array([1e6, -1e6, 1.0], np.float32)})
+
+    back = ModelState.from_bytes(state.to_bytes(wire="float16"), wire="float16")
+
+    assert back.parameters["w"].tolist() == [np.inf, -np.inf, 1.0]
+
+
+# --- what is refused ------------------------------------------------------------------------------
 
 REFUSED: dict[str, bytes] = {
     "nothing": b"",

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.serverapp.strategy import FedAvg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +15,7 @@ from learning.local_data import load_dataset, load_shares
 from learning.models import ModelError
 from learning.settings import LocalSettings, SettingsError, SettingsGroup, TrainingSettings
 from server_app.settings import AlgorithmSettings, Settings, preflight
-from strategies.feddc import FedDC
+from strategies.schedule import Schedule
 from tests.conftest import TINY
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -240,32 +239,23 @@ periods = st.integers(0, 7)
             "schedule": st.sampled_from(["periodic", "random"]),
             "ramp": st.booleans(),
             "tail": st.sampled_from([0.0, 0.3]),
-            "fraction": st.sampled_from([0.2, 1.0]),
-            "weighting": st.sampled_from(["equal", "examples", "chain-examples"]),
-            "permutation": st.sampled_from(["uniform", "derangement", "coverage"]),
-            "init": st.sampled_from(["shared", "own"]),
         }
     )
 )
-def test_what_the_settings_accept_the_algorithm_accepts(changes: dict[str, Any]) -> None:
+def test_what_the_settings_accept_the_schedule_accepts(changes: dict[str, Any]) -> None:
     try:
         chosen = parse(**changes).algorithm
     except SettingsError:
         return
-    strategy = FedDC(
-        FedAvg(),
-        daisy_period=chosen.daisy_period or None,
-        aggregation_period=chosen.aggregation_period or None,
-        permutation=chosen.permutation,
-        fraction=chosen.fraction,
-        weighting=chosen.weighting,
-        init=chosen.init,
+    schedule = Schedule(
+        20,
+        chosen.daisy_period or None,
+        chosen.aggregation_period or None,
         ramp=chosen.ramp,
         tail=chosen.tail,
-        random_schedule=chosen.schedule == "random",
+        secret=bytes(32) if chosen.schedule == "random" else None,
     )
-    legs = strategy.schedule(20).legs
-    assert sum(leg.local_rounds for leg in legs) == 20
+    assert sum(leg.local_rounds for leg in schedule.legs) == 20
 
 
 # --- preflight: what only data, network and aggregator can tell -----------------------------------
@@ -358,6 +348,17 @@ def test_preflight_refuses_a_hospital_without_training_examples(tmp_path: Path) 
     else:
         with pytest.raises(DataError, match="west has no training examples"):
             preflight(settings)
+
+
+def test_preflight_refuses_names_that_no_roster_can_hold(tmp_path: Path) -> None:
+    lines = ["clinic,x,label"]
+    lines += [f"{clinic},{n},{n % 2}" for n in range(20) for clinic in ("Charité", "Mainz")]
+    (tmp_path / "study.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    natural = {"dataset": "csv", "data_dir": str(tmp_path / "study.csv"), "split": "natural"}
+
+    with pytest.raises(DataError, match="names can't be on a roster") as refused:
+        preflight(tiny(**natural, silo_column="clinic", hospitals=2))
+    assert "\n" not in str(refused.value)
 
 
 def test_preflight_refuses_a_folder_that_holds_a_run(tmp_path: Path) -> None:

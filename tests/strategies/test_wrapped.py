@@ -104,6 +104,12 @@ def aggregations(run: Run) -> list[Aggregation]:
     return found
 
 
+@pytest.fixture
+def run_open(run_tiny: Any) -> Any:
+    """Run without envelopes: they take time, and no aggregate depends on them."""
+    return lambda **changes: run_tiny(**{"sealing": False} | changes)
+
+
 @pytest.fixture(autouse=True)
 def _little_garbage() -> Iterator[None]:
     """Flower's Bulyan and QFedAvg collect garbage after every array: leave little to search."""
@@ -236,10 +242,10 @@ def assert_follows(found: Sequence[Aggregation], step: Step) -> None:
 
 @pytest.mark.parametrize("case", ALGORITHMS)
 def test_every_aggregate_is_the_strategys_own_with_hand_overs_between(
-    run_tiny: Any, case: str
+    run_open: Any, case: str
 ) -> None:
     changes, formula = ALGORITHMS[case]
-    run = run_tiny(aggregator=case.split(",")[0], **changes)
+    run = run_open(aggregator=case.split(",")[0], sealing=case == "fedavg", **changes)
     found = aggregations(run)
     assert [a.leg for a in found] == ([1, 2, 3] if case == "qfedavg" else [4, 8, 12])
     assert all(len(a.states) == run.settings.algorithm.hospitals for a in found)
@@ -248,8 +254,8 @@ def test_every_aggregate_is_the_strategys_own_with_hand_overs_between(
     assert bool(hand_overs) == (case != "qfedavg")
 
 
-def test_the_formulas_would_notice_another_aggregate(run_tiny: Any) -> None:
-    found = aggregations(run_tiny(aggregator="fedavg"))
+def test_the_formulas_would_notice_another_aggregate(run_open: Any) -> None:
+    found = aggregations(run_open(aggregator="fedavg"))
     for case in ("fedavgm", "fedadam", "median", "krum"):
         with pytest.raises(AssertionError):
             assert_follows(found, ALGORITHMS[case][1]())
@@ -280,10 +286,10 @@ class ReplayGrid(InProcessGrid):
 
 @pytest.mark.parametrize("case", [case for case in ALGORITHMS if case != "fedprox"])
 def test_without_daisy_chaining_flowers_own_loop_gives_the_same_model(
-    run_tiny: Any, case: str
+    run_open: Any, case: str
 ) -> None:
     changes = ALGORITHMS[case][0] | {"daisy_period": 0, "aggregation_period": 1, "rounds": 4}
-    run = run_tiny(aggregator=case.split(",")[0], **changes)
+    run = run_open(aggregator=case.split(",")[0], **changes)
     found = aggregations(run)
     first = found[0].before.parameters
     bare = build_aggregator(run.settings, route_seed=b"")
@@ -296,8 +302,8 @@ def test_without_daisy_chaining_flowers_own_loop_gives_the_same_model(
         np.testing.assert_allclose(array.numpy(), run.model[name], rtol=1e-7, atol=1e-8)
 
 
-def test_fedprox_tells_the_hospitals_mu_through_the_descriptor(run_tiny: Any) -> None:
-    run = run_tiny(aggregator="fedprox", proximal_mu=0.3)
+def test_fedprox_tells_the_hospitals_mu_through_the_descriptor(run_open: Any) -> None:
+    run = run_open(aggregator="fedprox", proximal_mu=0.3)
     agreed = [Descriptor.from_bytes(r.payload) for _, r in run.grid.requests if r.kind == "set-up"]
     assert {descriptor.training["proximal-mu"] for descriptor in agreed} == {0.3}
 
@@ -339,17 +345,17 @@ def radon_of_four(points: Vector) -> Vector:
 
 
 def test_the_radon_point_aggregates_with_hand_overs_between(
-    run_tiny: Any, line: dict[str, Any]
+    run_open: Any, line: dict[str, Any]
 ) -> None:
-    found = aggregations(run_tiny(aggregator="radon", **line))
+    found = aggregations(run_open(aggregator="radon", **line))
     assert found[0].models.shape == (4, 2)
     assert_follows(found, lambda x, a: radon_of_four(a.models))
 
 
 def test_the_geometric_median_aggregates_with_hand_overs_between(
-    run_tiny: Any, line: dict[str, Any]
+    run_open: Any, line: dict[str, Any]
 ) -> None:
-    found = aggregations(run_tiny(aggregator="geometric-median", **line | {"hospitals": 5}))
+    found = aggregations(run_open(aggregator="geometric-median", **line | {"hospitals": 5}))
     for a in found:
 
         def distances(point: Vector, models: Vector = a.models) -> float:
@@ -390,10 +396,10 @@ def visited(run: Run, a: Aggregation) -> list[set[int]]:
 @pytest.mark.parametrize("aggregator", ["fedavg", "fedadam"])
 @pytest.mark.parametrize("weighting", ["equal", "examples", "chain-examples"])
 def test_weights_are_equal_or_by_examples_or_by_examples_along_the_chain(
-    run_tiny: Any, weighting: str, aggregator: str
+    run_open: Any, weighting: str, aggregator: str
 ) -> None:
     changes = {"split": "skewed", "smallest": 3, "weighting": weighting}
-    run = run_tiny(aggregator=aggregator, **changes)
+    run = run_open(aggregator=aggregator, **changes)
     sizes = examples(run)
     assert len(set(sizes)) >= 4
     formula = ALGORITHMS[aggregator][1]()
@@ -413,8 +419,8 @@ def test_weights_are_equal_or_by_examples_or_by_examples_along_the_chain(
         np.testing.assert_allclose(vector(a.after), expected, rtol=1e-8, atol=1e-11)
 
 
-def test_a_weight_along_the_chain_counts_no_hospital_twice_and_starts_anew(run_tiny: Any) -> None:
-    run = run_tiny(split="skewed", smallest=3, weighting="chain-examples", rounds=8)
+def test_a_weight_along_the_chain_counts_no_hospital_twice_and_starts_anew(run_open: Any) -> None:
+    run = run_open(split="skewed", smallest=3, weighting="chain-examples", rounds=8)
     sizes = examples(run)
     lines = Path(run.settings.algorithm.run_dir, "metrics.jsonl").read_text("utf-8").splitlines()
     events = [event for event in map(json.loads, lines) if event["event"] == "hospital"]
@@ -436,16 +442,16 @@ def test_a_weight_along_the_chain_counts_no_hospital_twice_and_starts_anew(run_t
     [("fedadam", lambda: adaptive("adam")), ("fedavgm", lambda: momentum(1.0, 0.9))],
 )
 def test_with_own_inits_the_first_aggregate_is_the_mean_and_steps_begin_there(
-    run_tiny: Any, aggregator: str, step: Callable[[], Step]
+    run_open: Any, aggregator: str, step: Callable[[], Step]
 ) -> None:
-    first, *rest = aggregations(run_tiny(aggregator=aggregator, init="own"))
+    first, *rest = aggregations(run_open(aggregator=aggregator, init="own"))
     np.testing.assert_allclose(vector(first.after), first.models.mean(axis=0), rtol=1e-12)
     assert len(rest) == 2
     assert_follows(rest, step())  # with t = 1, no momentum yet
 
 
-def test_with_own_inits_the_models_differ_from_the_start(run_tiny: Any) -> None:
-    run = run_tiny(init="own", rounds=1, learning_rate=1e-9)
+def test_with_own_inits_the_models_differ_from_the_start(run_open: Any) -> None:
+    run = run_open(init="own", rounds=1, learning_rate=1e-9)
     (a,) = aggregations(run)
     assert {r.carries for _, r in run.grid.legs()} == {Carries.NOTHING}
     distances = [np.linalg.norm(x - y) for x, y in combinations(a.models, 2)]
@@ -462,9 +468,9 @@ def flower_log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFi
 
 @pytest.mark.parametrize(("init", "warnings"), [("own", 1), ("shared", 0)])
 def test_a_collapse_is_warned_of_once_with_own_inits_and_never_with_a_shared_one(
-    run_tiny: Any, flower_log: pytest.LogCaptureFixture, init: str, warnings: int
+    run_open: Any, flower_log: pytest.LogCaptureFixture, init: str, warnings: int
 ) -> None:
-    run_tiny(init=init)
+    run_open(init=init)
     said = {
         (r.created, r.message) for r in flower_log.records if "first aggregate's norm" in r.message
     }
@@ -486,8 +492,8 @@ IMAGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("aggregator", ["fedavg", "fedadam", "median"])
-def test_buffers_are_averaged_and_never_the_strategys(run_tiny: Any, aggregator: str) -> None:
-    for a in aggregations(run_tiny(aggregator=aggregator, **IMAGES)):
+def test_buffers_are_averaged_and_never_the_strategys(run_open: Any, aggregator: str) -> None:
+    for a in aggregations(run_open(aggregator=aggregator, **IMAGES)):
         assert {name.rpartition(".")[2] for name in a.after.buffers} == {
             "running_mean",
             "running_var",
