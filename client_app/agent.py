@@ -39,7 +39,7 @@ _NOT_DUMPABLE = 4  # PR_SET_DUMPABLE
 
 def serve(folder: HospitalFolder, configuration: Configuration, roster: Roster) -> None:
     """Serve until asked to stop. What can be wrong has been checked (see readiness.py)."""
-    _keep_to_itself()
+    keep_to_itself()
     store = SqliteStore(folder.store_file)
     hospital = _hospital(folder, configuration, roster, store)
     health = Health(configuration.hospital.name, roster.fingerprint, __version__)
@@ -114,7 +114,7 @@ def _hospital(
     )
 
 
-def _keep_to_itself() -> None:
+def keep_to_itself() -> None:
     """Leave neither files that others could read nor memory that they could look into."""
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

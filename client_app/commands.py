@@ -63,9 +63,14 @@ def join(
     from . import enrolment
     from .configuration import Configuration
     from .folder import HospitalFolder
+    from .socket_guard import guard_state
 
     place = HospitalFolder(folder)
     with _told():
+        # What another user pins here, the agent could not read.
+        for finding in guard_state(place.state):
+            if finding.verdict == "wrong":
+                _fail(2, f"{finding.text}: {finding.remedy}")
         settings = Configuration.read(place.configuration).hospital
         own, pinned = place.identity().public, place.roster()
         offered, data = enrolment.read_roster(roster)
@@ -90,11 +95,12 @@ def check(folder: Folder = _HERE) -> None:
     from .readiness import examine
 
     ready = True
-    for finding in examine(HospitalFolder(folder)):
-        ready = ready and finding.state != "wrong"
-        typer.echo(f"{_SIGNS[finding.state]} {finding.subject}: {finding.text}")
-        if finding.remedy:
-            typer.echo(f"    → {finding.remedy}")
+    with _told():
+        for finding in examine(HospitalFolder(folder)):
+            ready = ready and finding.verdict != "wrong"
+            typer.echo(f"{_SIGNS[finding.verdict]} {finding.subject}: {finding.text}")
+            if finding.remedy:
+                typer.echo(f"    → {finding.remedy}")
     raise typer.Exit(0 if ready else 1)
 
 
@@ -112,9 +118,9 @@ def serve(folder: Folder = _HERE) -> None:
         configuration = Configuration.read(place.configuration)
         wrong = False
         for finding in essentials(place, configuration):
-            if finding.state != "fine":
+            if finding.verdict != "fine":
                 typer.echo(f"{finding.subject}: {finding.text} → {finding.remedy}", err=True)
-            wrong = wrong or finding.state == "wrong"
+            wrong = wrong or finding.verdict == "wrong"
         if wrong:
             _fail(2, "the agent does not start like this; see `feddc hospital check`")
         roster = place.roster()
@@ -180,6 +186,8 @@ def _told() -> Iterator[None]:
         _fail(1, str(error))
     except (DataError, FolderError, SettingsError, SocketTaken, StoreError) as error:
         _fail(2, str(error))
+    except OSError as error:
+        _fail(2, f"{error.filename}: {error.strerror}; run this as the agent's user")
 
 
 def _fail(code: int, message: str) -> NoReturn:

@@ -105,10 +105,10 @@ class Configuration:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"{path}: not TOML: {error}") from error
+        except FileNotFoundError as error:
+            raise SettingsError(f"{path}: not there; `feddc hospital init` makes one") from error
         except OSError as error:
-            raise SettingsError(
-                f"{path}: {error.strerror}; `feddc hospital init` makes one"
-            ) from error
+            raise SettingsError(f"{path}: {error.strerror}; run this as its owner") from error
         unknown = sorted(values.keys() - _SECTIONS.keys())
         if unknown:
             raise SettingsError(

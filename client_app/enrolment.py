@@ -7,7 +7,7 @@ from pathlib import Path
 from protocol.keys import Identity
 from protocol.roster import Roster, RosterError, fingerprint
 
-from .configuration import HospitalSection, template
+from .configuration import AgentSection, HospitalSection, template
 from .folder import HospitalFolder, sync_folder, write_private
 
 
@@ -49,7 +49,7 @@ def initialise(folder: HospitalFolder, name: str, study: str) -> tuple[Card, Pat
             )
     _make_folder(folder.path, 0o711)  # the courier passes through to the socket
     _make_folder(folder.state, 0o700)
-    _make_folder(folder.path / "socket", 0o750)
+    _make_folder(folder.path / Path(AgentSection().socket).parent, 0o750)
     identity = Identity.generate()
     card = Card(name, identity.public)
     card_file = folder.path / f"{name}.hospital.json"

@@ -32,8 +32,8 @@ class Policy(SettingsGroup):
     minimum_cohort: int = Field(3, ge=2, description="members a study must have")
     minimum_local_items: int = Field(2, ge=1, description="examples here before any training")
     minimum_batch: int = Field(2, ge=1, description="examples a round must at least use")
-    maximum_rounds: int = Field(100_000, ge=1)
-    maximum_learning_rate: float = Field(10.0, gt=0)
+    maximum_rounds: int = Field(100_000, ge=1, description="rounds an experiment may have")
+    maximum_learning_rate: float = Field(10.0, gt=0, description="largest steps taken here")
     plain_aggregation: bool = Field(
         True, description="may the coordinator read a model sent for aggregation?"
     )

@@ -128,6 +128,8 @@ def _data(configuration: Configuration) -> Iterator[Finding]:
 
 
 def _is_open_to_all(place: Path) -> bool:
+    if not place.exists():
+        return False  # a data set that needs no files
     wanted = stat.S_IROTH | (stat.S_IXOTH if place.is_dir() else 0)
     open_itself = place.stat().st_mode & wanted == wanted
     return open_itself and all(parent.stat().st_mode & stat.S_IXOTH for parent in place.parents)

@@ -18,7 +18,7 @@ class Finding:
     """What a check found; with anything wrong the agent does not start."""
 
     subject: str
-    state: Literal["fine", "warning", "wrong"]
+    verdict: Literal["fine", "warning", "wrong"]
     text: str
     remedy: str = ""
 

@@ -55,10 +55,12 @@ def end_all(home: Path) -> None:
     They are not asked first: results are in the run folder by then, nothing they hold is kept.
     """
     deadline = time.monotonic() + _END_SECONDS
-    while (pids := _of(home)) and time.monotonic() < deadline:
-        for pid in pids:
+    killed: set[int] = set()
+    while ((found := _of(home)) or any(map(_is_dying, killed))) and time.monotonic() < deadline:
+        for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        killed.update(found)
         time.sleep(0.02)
 
 
@@ -71,6 +73,12 @@ def _of(home: Path) -> list[int]:
 
 def _belongs(pid: int, home: Path) -> bool:
     return f"{MARK}={home}".encode() in _read(pid, "environ").split(b"\0")
+
+
+def _is_dying(pid: int) -> bool:
+    # A killed process loses its environment at once, and its memory and files a while later.
+    state = _read(pid, "stat").rpartition(b")")[2].split()[:1]
+    return state not in ([], [b"Z"], [b"X"])
 
 
 def _read(pid: int, name: str) -> bytes:

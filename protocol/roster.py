@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from .keys import IDENTITY_BYTES, SIGNATURE_BYTES, Identity, is_identity, verify
 
@@ -138,7 +138,7 @@ def fingerprint(data: bytes) -> str:
 
 
 class _Strict(BaseModel):
-    # Unknown fields are refused as not canonical: a list of a million of them is not worth writing.
+    # Unknown fields are refused as not canonical: to name them would let the sender write our log.
     model_config = ConfigDict(extra="ignore", strict=True)
 
 
@@ -152,7 +152,7 @@ class _Form(_Strict):
     study: _Name
     epoch: Annotated[int, Field(ge=1, lt=2**31)]
     coordinator: _Identity
-    members: Annotated[list[_MemberForm], Field(min_length=2, max_length=MAX_MEMBERS), FailFast()]
+    members: Annotated[list[_MemberForm], Field(min_length=2, max_length=MAX_MEMBERS)]
 
 
 def _canonical(value: object) -> bytes:

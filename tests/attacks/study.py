@@ -55,7 +55,7 @@ from protocol.roster import Member, Roster
 ROOT = Path(__file__).parents[2]
 NAMES = ("Aspen", "Birch", "Cedar", "Durmast")
 VICTIM = "Birch"
-FEATURES, CLASSES, ROUNDS = 4, 2, 100
+FEATURES, CLASSES, ROUNDS = 4, 2, 1000
 TRAINING: dict[str, Any] = {"model": "mlp", "model-options": '{"hidden": [3]}', "batch-size": 8}
 R = TypeVar("R", bound=Reply)
 
@@ -143,6 +143,7 @@ class Experiment:
         self.announced: dict[str, bytes] = {}
         self.shares: dict[str, dict[str, bytes]] = {}
         self.envelopes: dict[str, bytes] = {}  # by recipient
+        self.asked: dict[str, TrainLeg] = {}  # the last leg's requests
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -161,7 +162,9 @@ class Experiment:
         return ExchangeShares(experiment=self.id, payload=to_bundle(announced or self.announced))
 
     def open(self, recipient: str, shares: Mapping[str, bytes] | None = None) -> OpenShares:
-        sent = {name: sealed[recipient] for name, sealed in self.shares.items() if name != recipient}
+        sent = {
+            name: sealed[recipient] for name, sealed in self.shares.items() if name != recipient
+        }
         return OpenShares(experiment=self.id, payload=to_bundle(shares or sent))
 
     def exchange_all(self) -> None:
@@ -205,6 +208,7 @@ class Experiment:
             for name, request in requests.items()
         }
         self.legs += 1
+        self.asked = requests
         self.envelopes = {
             requests[name].recipient or "": reply.payload for name, reply in replies.items()
         }
@@ -315,9 +319,9 @@ class Agent:
 
 @contextmanager
 def real_agent(study_of: Study, name: str, **settings: object) -> Iterator[Agent]:
-    """Enrol the hospital with 40 patients' records and run its agent; `settings` change its toml."""
+    """Enrol the hospital with 40 patients' records, run its agent; `settings` change its toml."""
     # Short, because a socket's path must be.
-    with tempfile.TemporaryDirectory(prefix="a", dir="/tmp") as place:  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="a", dir="/tmp") as place:
         folder = HospitalFolder(Path(place) / "h")
         initialise(folder, name, "")
         folder.identity_file.write_bytes(study_of.identities[name].to_bytes())

@@ -21,7 +21,8 @@ class StubHospital:
         if data == b"raise":
             raise RuntimeError("/private/path of PATIENT-4711")
         if data.startswith(b"wait "):
-            while not Path(data.decode().removeprefix("wait ")).exists():
+            awaited, deadline = Path(data.decode()[5:].strip()), time.monotonic() + 30
+            while not awaited.exists() and time.monotonic() < deadline:
                 time.sleep(0.01)
         self._write(b"ends " + data[:100])
         return b"answer to " + data

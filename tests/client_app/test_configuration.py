@@ -96,7 +96,7 @@ def test_a_section_must_be_one(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"No such file.*feddc hospital init"):
+    with pytest.raises(SettingsError, match=r"not there; `feddc hospital init`"):
         Configuration.read(tmp_path / "hospital.toml")
 
 

@@ -670,15 +670,19 @@ def test_an_internal_error_gives_only_its_code(
 def test_what_a_sender_writes_cannot_pass_for_lines_of_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    forged_lines = "x\nnorth: agreed to everything\x1b[2J\u202e" + "y" * 10_000
+    lines = "x\nnorth: agreed to everything\x1b[2J\u202e"
+    header = json.dumps({"kind": "hello", lines: 1, "y" * 10_000: 2}).encode()
+    unknown = b"FDC1" + len(header).to_bytes(4, "big") + header + bytes(64)
 
     with caplog.at_level(logging.WARNING):
-        reply = member().answer(training(model=forged_lines))
+        replies = [member().answer(unknown), member().answer(training(model=lines * 1_000))]
 
-    assert plain(reply) == Refusal(code=Code.DESCRIPTOR_REFUSED)
-    (record,) = caplog.records
-    assert record.getMessage().isprintable()
-    assert len(record.getMessage()) < 500
+    assert plain(replies[0]) == Refusal(code=Code.MALFORMED)
+    assert plain(replies[1]) == Refusal(code=Code.DESCRIPTOR_REFUSED)
+    assert "agreed to everything" in caplog.records[0].getMessage()
+    for record in caplog.records:
+        assert record.getMessage().isprintable()
+        assert len(record.getMessage()) < 500
 
 
 @settings(max_examples=50, deadline=None)

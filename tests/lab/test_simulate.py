@@ -68,7 +68,7 @@ def test_a_run_gives_its_summary_and_leaves_nothing_behind(
     assert [event["answered"] for event in events if event["event"] == "leg"] == [2, 2]
     assert "the stub is running" in (tmp_path / "run" / "flower.log").read_text()
     assert len(family) >= 8  # SuperLink, SuperExec, simulation, Ray's daemons, two actors
-    assert [pid for pid in family if _is_alive(pid)] == []
+    _until(lambda: not any(_is_alive(pid) for pid in family), seconds=10)
     assert list(temporary.iterdir()) == []
 
 
@@ -115,7 +115,7 @@ def test_a_stopped_command_ends_everything_and_says_what_it_kept(
         f"feddc: stopped; kept in {tmp_path / 'run'}: flower.log, metrics.jsonl"
     )
     assert len(family) >= 7
-    assert [pid for pid in family if _is_alive(pid)] == []
+    _until(lambda: not any(_is_alive(pid) for pid in family), seconds=10)
     assert list(temporary.iterdir()) == []
 
 
@@ -259,8 +259,8 @@ def _events(folder: Path) -> list[str]:
     return [json.loads(line)["event"] for line in lines]
 
 
-def _until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 300
+def _until(true: Callable[[], bool], *, seconds: float = 300) -> None:
+    deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.1)

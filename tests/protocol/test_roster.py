@@ -385,7 +385,7 @@ LARGE = {
     "one number": b"1" * MAX_BYTES,
     "numbers": b'{"a":[' + b",".join([b"9" * 4000] * 490) + b"]}",
     "one string": b'{"study":"' + b"\\u0041" * 300_000 + b'"}',
-    "longer": bytes(50_000_000),
+    "twenty megabytes": b'{"members":[' + b",".join([b"{}"] * 7_000_000) + b"]}",
 }
 
 
