@@ -34,7 +34,7 @@ logger = logging.getLogger("feddc.agent")
 
 # Docker kills ten seconds after it asked.
 _FINISHING_SECONDS = 8
-_NOT_DUMPABLE = 4  # PR_SET_DUMPABLE
+_PR_SET_DUMPABLE = 4
 
 
 def serve(folder: HospitalFolder, configuration: Configuration, roster: Roster) -> None:
@@ -75,8 +75,7 @@ def run(api: AgentApi, listener: socket) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn raises the signal again when it has finished; an agent that was told to stop ends
-    as one that did its work."""
+    """Uvicorn, but told to stop it ends as one that did its work: not by raising the signal."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -119,4 +118,4 @@ def keep_to_itself() -> None:
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if Path("/proc/self/status").exists():
-        ctypes.CDLL(None).prctl(_NOT_DUMPABLE, 0, 0, 0, 0)
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

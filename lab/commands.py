@@ -16,7 +16,7 @@ def lab() -> None:
 def demo(
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
 ) -> None:
-    """Show in seconds what daisy-chaining does."""
+    """Compare daisy-chaining with the alternatives, in a few minutes."""
     from lab.demo import demo as run  # imports torch
 
     raise typer.Exit(run(json_output=json_output))

@@ -103,10 +103,10 @@ def _show(rows: list[Row]) -> None:
     table = Table(title="Digits: 15 hospitals with 6 images each, 100 rounds, one seed")
     table.add_column("method")
     for column in (
-        "test accuracy",
-        "hand-overs",
-        "aggregations",
-        "hospital models the\ncoordinator could read",
+        "test\naccuracy",
+        "hand-\novers",
+        "aggre-\ngations",
+        "models the\ncoordinator\ncould read",
         "sent",
         "seconds",
     ):

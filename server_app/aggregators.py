@@ -18,6 +18,7 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
+from strategies import planner
 from strategies.geometric_median import GeometricMedian
 from strategies.radon import RadonPoint
 
@@ -60,5 +61,4 @@ def build_aggregator(settings: Settings, *, route_seed: bytes) -> Strategy:
 
 def cohort_size(settings: Settings) -> int:
     """Return how many hospitals a leg draws; the last one draws everybody."""
-    chosen = settings.algorithm
-    return min(chosen.hospitals, max(2, int(chosen.fraction * chosen.hospitals + 0.5)))
+    return planner.cohort_size(settings.algorithm.hospitals, settings.algorithm.fraction)

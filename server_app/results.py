@@ -42,6 +42,7 @@ class Recorder(Observer):
         self._readable = 0
         self._readable_hand_overs = 0
         self._missing: dict[str, int] = {}
+        self._lost_chains = 0
         self._client_accuracies: list[float] = []
         self._held_out: list[float] = []
         self._final: ModelState | None = None
@@ -82,6 +83,7 @@ class Recorder(Observer):
     def leg_ended(self, report: LegReport) -> None:
         leg = report.leg
         self._endings[leg.ending] += 1
+        self._lost_chains = report.lost_chains
         for name in report.missing:
             self._missing[name] = self._missing.get(name, 0) + 1
         for name, answer in report.answers.items():
@@ -137,6 +139,7 @@ class Recorder(Observer):
             "sealed": self._readable_hand_overs == 0 if hand_overs else None,
             "readable_models": self._readable,
             "missing": self._missing,
+            "lost_chains": self._lost_chains,
             "seconds": time.monotonic() - self._started,
             "versions": {"feddc": __version__} | {name: version(name) for name in _REPORTED},
         }

@@ -237,6 +237,7 @@ class FedDC(Strategy):
                     missing={members.names[h]: why for h, why in missing.items()},
                     parked=_names(members, planner.parked),
                     seconds=time.monotonic() - started,
+                    lost_chains=planner.lost_chains,
                     weights=weights,
                 )
             )

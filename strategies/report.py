@@ -11,7 +11,10 @@ from .schedule import Leg
 
 @dataclass(frozen=True)
 class LegReport:
-    """How one leg went. Hospitals are named; `missing` gives the reason for each."""
+    """How one leg went. Hospitals are named; `missing` gives the reason for each.
+
+    `lost_chains` counts the models that aggregations have closed unaggregated, so far.
+    """
 
     leg: Leg
     asked: tuple[str, ...]
@@ -19,6 +22,7 @@ class LegReport:
     missing: Mapping[str, str]
     parked: tuple[str, ...]
     seconds: float
+    lost_chains: int = 0
     weights: Mapping[str, float] = field(default_factory=dict)
 
     @property

@@ -25,6 +25,7 @@ from client_app.folder import HospitalFolder
 from client_app.policy import Policy
 from client_app.refusal import Refused
 from client_app.socket_client import AgentTurnedAway
+from learning.data import Examples, Share
 from protocol import envelope
 from protocol.audit import AuditHead
 from protocol.bundle import from_bundle, to_bundle
@@ -59,7 +60,9 @@ from tests.attacks.study import (
     Agent,
     Experiment,
     Study,
+    examples,
     expect,
+    in_process,
     real_agent,
     refused,
     whole_study,
@@ -400,6 +403,24 @@ def test_every_byte_of_a_signed_request_matters(siege: Siege) -> None:
     siege.experiment = experiment
 
 
+def test_refusals_do_not_depend_on_patients() -> None:
+    def refusals(patients: Examples) -> list[tuple[str, int]]:
+        study = whole_study()
+        in_process(study, VICTIM, Share(VICTIM, patients, patients))
+        experiment = study.experiment()
+        experiment.leg()
+        experiment.leg()
+        told = []
+        for _, made in LEG.values():
+            reply = study.ask(VICTIM, made(experiment, experiment.request(VICTIM)))
+            told.append((refused(reply), len(study.passed[-1].reply)))
+        return told
+
+    usual = examples(32, seed=1)
+    others = Examples(-1000 * usual.features, np.zeros_like(usual.labels))
+    assert refusals(usual) == refusals(others)
+
+
 def test_the_same_bytes_again_get_the_same_answer_and_nothing_is_trained_twice(
     siege: Siege,
 ) -> None:
@@ -496,12 +517,12 @@ def test_a_descriptor_is_refused(attack: str, siege: Siege) -> None:
 
     siege.refuses(SetUp(experiment=honest.id, payload=evil.to_bytes()), code)
 
-    open_and_close(siege.study, honest)
+    expect(Announcement, siege.study.ask(VICTIM, honest.set_up()))
+    close(siege.study, honest)
 
 
-def open_and_close(study: Study, experiment: Experiment) -> None:
-    """See that the victim still agrees to what is honest."""
-    expect(Announcement, study.ask(VICTIM, experiment.set_up()))
+def close(study: Study, experiment: Experiment) -> None:
+    """End an experiment at the victim."""
     end = Close(experiment=experiment.id, payload=experiment.first_model.to_bytes())
     expect(Closed, study.ask(VICTIM, end))
 
@@ -615,9 +636,8 @@ def test_announcements_are_refused(attack: str, siege: Siege) -> None:
     siege.refuses(experiment.exchange(LISTS[attack](experiment)), Code.KEYS_REFUSED)
     siege.refuses(experiment.request(VICTIM), Code.NOT_SET_UP)
 
-    experiment.make_keys()
-    experiment.leg()
-    experiment.close()
+    expect(Shares, siege.study.ask(VICTIM, experiment.exchange()))
+    close(siege.study, experiment)
 
 
 def sealed_share(of: Experiment, identity: Identity, name: str, **changes: Any) -> bytes:
@@ -661,10 +681,8 @@ def test_shares_are_refused(attack: str, siege: Siege) -> None:
     fewer = {name: data for name, data in honest.items() if name != "Cedar"}
     siege.refuses(experiment.open(VICTIM, fewer), Code.KEYS_REFUSED)
 
-    for name in experiment.members:
-        expect(Ready, siege.study.ask(name, experiment.open(name)))
-    experiment.leg()
-    experiment.close()
+    expect(Ready, siege.study.ask(VICTIM, experiment.open(VICTIM)))
+    close(siege.study, experiment)
 
 
 def test_different_lists_for_different_hospitals_make_nothing_that_opens(siege: Siege) -> None:

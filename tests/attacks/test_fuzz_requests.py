@@ -210,19 +210,8 @@ ODD: list[Any] = [
     *(0.0, 0.5, 1.0, -1.5, 1e-320, 1e308, 1e400, float("nan"), "", " ", "0", "1", "mlp", "linear"),
     *("aggregate", "envelope", "nothing", "train-leg", "close", "hello", "set-up", "own", "shared"),
     *(*NAMES, "Elder", "birch", "a\nb", "\u202e", "\x00", "é", "x" * 300, "../x", "e1/x", "e99"),
-    *(
-        "adam",
-        "hinge",
-        "float16",
-        "bfloat16",
-        "kept",
-        "{}",
-        '{"hidden":[3]}',
-        '{"hidden":[]}',
-        '{"hidden":[9,9]}',
-        '{"outputs":1}',
-        "[" * 5000,
-    ),
+    *("adam", "hinge", "float16", "bfloat16", "kept", "{}", '{"hidden":[3]}', '{"hidden":[]}'),
+    *('{"hidden":[9,9]}', '{"outputs":1}', "[" * 5000),
     *([], [1], [FEATURES], {}, {"sequence": 1}, "0" * 64, "f" * 128),
     *("e1", "e2", "e3", "e4"),  # the scene's
 ]
@@ -233,7 +222,7 @@ def odd_objects(draw: st.DrawFn, fields: dict[str, Any]) -> dict[str, Any]:
     """Change one to three fields, mostly to values of the same type; or remove or add one."""
     changed = dict(fields)
     for _ in range(draw(st.integers(1, 3))):
-        key = draw(st.sampled_from(list(fields)))
+        key = draw(st.sampled_from([key for key in fields if key != "kind"] or ["kind"]))
         like = [value for value in ODD if type(value) is type(fields[key])]
         match draw(st.integers(0, 19)):
             case 0:
@@ -269,7 +258,7 @@ def signed(header: bytes, payload: bytes) -> bytes:
 @st.composite
 def signed_requests(draw: st.DrawFn) -> bytes:
     """Change a request's header, its payload or both, and sign it."""
-    request = scene().honest[draw(st.sampled_from(KINDS))]
+    request = scene().honest[draw(st.sampled_from((*KINDS, *("train-leg", "aggregate") * 3)))]
     fields, payload = header_of(request), request.payload
     what = draw(st.integers(1, 3))
     if what & 1:

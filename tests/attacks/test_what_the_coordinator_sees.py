@@ -454,6 +454,36 @@ def distance(one: dict[str, Any], other: ModelState) -> float:
     return sum(differences)
 
 
+def test_unprotected_whether_training_diverged_shows_at_the_next_hospital() -> None:
+    # Weights of 10³⁸ overflow for a patient with a value above 3.4, and for nobody else.
+    huge = ModelState(ZEROS.parameters | {"output.weight": np.full((2, 4), 1e38, np.float32)})
+    told = []
+    for value in (0.5, 3.5):
+        study = alone(patients(np.array([value, 0, 0, 0], np.float32)), metrics=[])
+        experiment = study.experiment(training=MIRROR | {"learning-rate": 0.1})
+        request = experiment.request(VICTIM, recipient="Cedar", payload=huge.to_bytes())
+        reply = expect(Trained, study.ask(VICTIM, request))
+        assert reply.loss is None
+        experiment.legs += 1
+        experiment.envelopes["Cedar"] = reply.payload
+        told.append(study.ask("Cedar", experiment.request("Cedar")).kind)
+
+    assert told == ["trained", "refusal"]
+
+
+def test_unprotected_a_descriptor_of_fewer_classes_asks_for_the_highest_label() -> None:
+    told = []
+    for highest in (1, 2):
+        here = examples(8, seed=5)
+        labels = np.where(np.arange(8) == 0, highest, here.labels)
+        study = alone(Examples(here.features, labels))
+        descriptor = study.descriptor(classes=2)
+        request = SetUp(experiment=descriptor.experiment, payload=descriptor.to_bytes())
+        told.append(study.ask(VICTIM, request).kind)
+
+    assert told == ["announcement", "refusal"]
+
+
 def test_unprotected_an_aggregate_is_recognisably_not_an_envelope() -> None:
     # The paper's random schedule would hide which of the two a hospital has got.
     grid = recorded_run(aggregation_period=3)

@@ -471,7 +471,10 @@ def _internet_sockets(pid: int) -> list[str]:
     """Return the process's sockets that are in one of the kernel's tables of the internet's."""
     inodes = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        target = str(link.readlink())
+        try:
+            target = str(link.readlink())
+        except FileNotFoundError:
+            continue  # a connection that was just closed
         if target.startswith("socket:["):
             inodes.add(target.removeprefix("socket:[").removesuffix("]"))
     assert inodes  # the Unix socket at least

@@ -3,8 +3,10 @@
 The coordinator ships the courier's code, so it may try anything its user can do at all.
 """
 
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from client_app.agent import keep_to_itself
 from client_app.socket_client import ask
 from protocol.messages import Hello, Introduction, decode_reply, sign_request
 
@@ -27,7 +30,6 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 # What it needs is imported while it may still read everything; then there is no way back.
 AS_COURIER = """
 import ctypes, json, os, pathlib, signal, socket, sys
-from client_app.agent import keep_to_itself
 from client_app.socket_client import ask, health
 group, user = (int(number) for number in sys.argv[1:3])
 os.setgroups([])
@@ -162,20 +164,29 @@ def test_a_crash_writes_no_memory_to_the_disk(agent: Agent) -> None:
     assert core.split()[4:6] == ["0", "0"]
 
 
-def test_not_even_another_process_of_the_agents_user_can_look_into_it() -> None:
-    told = as_courier(
-        "reader, writer = os.pipe()\n"
-        "child = os.fork()\n"
-        "if child == 0:\n"
-        "    keep_to_itself()\n"
-        "    os.write(writer, b'x')\n"
-        "    signal.pause()\n"
-        "os.read(reader, 1)\n"
-        "print(json.dumps(denied(lambda: open(f'/proc/{child}/environ', 'rb').read(1))))\n"
-        "os.kill(child, signal.SIGKILL)\n"
-    )
-
-    assert told is True
+@pytest.mark.parametrize("keeps_to_itself", [False, True])
+def test_not_even_another_process_of_the_same_user_can_look_into_it(keeps_to_itself: bool) -> None:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setgroups([])
+        os.setresgid(GROUP, GROUP, GROUP)
+        os.setresuid(COURIER, COURIER, COURIER)
+        # A process that has changed its user is kept to itself anyway; an agent's has not.
+        ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+        if keeps_to_itself:
+            keep_to_itself()
+        os.write(writer, b"x")
+        signal.pause()
+    try:
+        os.read(reader, 1)
+        look = f"open('/proc/{child}/environ', 'rb').read(1)"
+        assert as_courier(f"print(json.dumps(denied(lambda: {look})))\n") is keeps_to_itself
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reader)
+        os.close(writer)
 
 
 def test_the_socket_belongs_to_the_group_and_answers_are_all_that_leaves(

@@ -153,6 +153,17 @@ def test_a_field_of_the_wrong_type_or_size_is_refused(field: str, wrong: object)
         Descriptor.from_bytes(dumped(FIELDS | {field: wrong}))
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"rounds": "10"}, {"shape": [1, 8, 8]}, {"sealed": 1}, {"classes": 2.0}]
+)
+def test_a_descriptor_made_by_the_coordinator_is_checked_as_strictly(wrong: dict[str, Any]) -> None:
+    made = Descriptor.from_bytes(dumped(FIELDS)).model_dump()
+
+    assert Descriptor(**made).to_bytes() == dumped(FIELDS)
+    with pytest.raises(ValidationError):
+        Descriptor(**(made | wrong))
+
+
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_missing_field_is_refused(field: str) -> None:
     with pytest.raises(DescriptorError):

@@ -152,6 +152,15 @@ def test_narrowed_numbers_are_rounded_as_torch_rounds(array: NDArray[np.float32]
             np.testing.assert_array_equal(got, expected)
 
 
+def test_a_number_halfway_between_two_goes_to_the_even_one() -> None:
+    # 1 + 1/256 lies between 1 and 1 + 1/128, 1 + 3/256 between 1 + 1/128 and 1 + 1/64.
+    halfway = ModelState({"w": np.array([1 + 1 / 256, 1 + 3 / 256, -1 - 1 / 256], np.float32)})
+
+    back = ModelState.from_bytes(halfway.to_bytes(wire="bfloat16"), wire="bfloat16")
+
+    assert back.parameters["w"].tolist() == [1, 1 + 1 / 64, -1]
+
+
 @pytest.mark.parametrize("wire", WIRES)
 def test_only_float32_of_a_model_is_narrowed_and_never_its_optimizer(wire: Wire) -> None:
     state = ModelState(
