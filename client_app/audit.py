@@ -16,7 +16,6 @@ from protocol.keys import Identity
 
 from .store import Store
 
-_HEAD = "audit-head"
 _GENESIS = bytes(32)
 # How many lines a restored agent may have added before it is shown a head from before.
 _RECENT = 64
@@ -24,6 +23,8 @@ _RECENT = 64
 
 class AuditTrail:
     """Writes the trail of one hospital into its store."""
+
+    HEAD = "audit-head"
 
     def __init__(self, store: Store, identity: Identity) -> None:
         self._store = store
@@ -49,7 +50,7 @@ class AuditTrail:
         digest = hashlib.sha256(line).digest()
         self._store.append_audit(line)
         remembered = b"".join((digest, *recent[:-1]))
-        self._store.put(_HEAD, (sequence + 1).to_bytes(8, "big") + remembered)
+        self._store.put(self.HEAD, (sequence + 1).to_bytes(8, "big") + remembered)
         return AuditHead.signed(self._identity, sequence + 1, digest)
 
     def is_behind(self, seen: AuditHead) -> bool:
@@ -66,7 +67,7 @@ class AuditTrail:
 
     def _recent(self) -> tuple[int, list[bytes]]:
         """Return the last line's number and the hashes of the last lines, latest first."""
-        stored = self._store.get(_HEAD)
+        stored = self._store.get(self.HEAD)
         if stored is None:
             return 0, [_GENESIS] * _RECENT
         digests = stored[8:]

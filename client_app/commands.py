@@ -153,6 +153,31 @@ def audit(
     typer.echo(f"{verdict.entries} lines, all of them whole and in order.", err=json_output)
 
 
+@app.command()
+def forget(
+    folder: Folder = _HERE,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+) -> None:
+    """Destroy the keys and memory of all experiments, so that a stopped agent can serve again."""
+    from .folder import HospitalFolder
+    from .forgetting import forget_experiments
+    from .sqlite_store import SqliteStore
+
+    place = HospitalFolder(folder)
+    if not yes:
+        typer.confirm(
+            "Running experiments go on without this hospital. Forget all of them?", abort=True
+        )
+    with _told():
+        identity = place.identity()
+        store = SqliteStore(place.store_file)
+        try:
+            forget_experiments(store, identity)
+        finally:
+            store.close()
+    typer.echo("All experiments are forgotten; identity, roster and audit log are as they were.")
+
+
 def _show(roster: "Roster", own: bytes) -> None:
     from protocol.roster import fingerprint
 

@@ -1,5 +1,6 @@
 """The hospital's part in making an experiment's keys: announce, exchange shares, derive."""
 
+import hashlib
 import secrets
 
 from protocol import membership
@@ -35,7 +36,9 @@ def exchange_shares(
         raise Refused(RefusalCode.KEYS_REFUSED, str(error)) from error
     if next(a for a in announcements if a.name == name).sealing_key != key.public:
         raise Refused(RefusalCode.KEYS_REFUSED, "not the key announced here")
-    epoch = membership.epoch_digest(announcements, experiment=request.experiment, roster=roster)
+    # The terms too: hospitals that were shown different descriptors make keys that don't match.
+    terms = f"{request.experiment}/{hashlib.sha256(notebook.descriptor or b'').hexdigest()}"
+    epoch = membership.epoch_digest(announcements, experiment=terms, roster=roster)
     share = secrets.token_bytes(SHARE_BYTES)
     notebook.write("announcements", request.payload)
     notebook.write("epoch", epoch)

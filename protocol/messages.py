@@ -26,6 +26,7 @@ Name = Annotated[str, Field(max_length=200, pattern=r"^[^\p{Cc}\p{Zl}\p{Zp}]+$")
 # No slash: hospitals file what they remember under `<experiment>/…`.
 ExperimentId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
+LegNumber = Annotated[int, Field(ge=1, lt=2**53)]  # shares travel at "leg" 0
 
 
 class Carries(StrEnum):
@@ -109,7 +110,7 @@ class TrainLeg(_Message):
 
     kind: Literal["train-leg"] = "train-leg"
     experiment: ExperimentId
-    leg: Count
+    leg: LegNumber
     first_round: Count
     local_rounds: Count
     carries: Carries

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from .keys import IDENTITY_BYTES, SIGNATURE_BYTES, Identity, is_identity, verify
 
 _PURPOSE = "roster"
-MAX_MEMBERS = 10_000
+MAX_MEMBERS = 1_000  # everyone seals a share for everyone: a million of them
 MAX_BYTES = 2_000_000
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$"
 _Name = Annotated[str, Field(pattern=NAME_PATTERN)]

@@ -1,0 +1,30 @@
+"""A stopped agent serves again when its operator has it forget all experiments."""
+
+from pathlib import Path
+
+from client_app.audit import AuditTrail, verify_lines
+from client_app.forgetting import forget_experiments
+from client_app.hospital import STOPPED
+from client_app.sqlite_store import SqliteStore
+from protocol.keys import Identity
+
+
+def test_forgetting_destroys_keys_and_the_stop_but_keeps_the_audit_log(tmp_path: Path) -> None:
+    identity = Identity.generate()
+    store = SqliteStore(tmp_path / "store.db")
+    with store.transaction():
+        AuditTrail(store, identity).append({"kind": "set-up"}, {"kind": "announcement"})
+        store.put("e1/sealing-key", b"secret key material")
+        store.put(STOPPED, b"line 9 was seen")
+
+    forget_experiments(store, identity)
+
+    assert store.get("e1/sealing-key") is None
+    assert store.get(STOPPED) is None
+    lines = list(store.audit_lines())
+    check = verify_lines(lines)
+    assert (check.entries, check.broken) == (2, None)
+    assert b'"forget"' in lines[-1]
+    assert AuditTrail(store, identity).head().sequence == 2
+    store.close()
+    assert b"secret key material" not in (tmp_path / "store.db").read_bytes()
