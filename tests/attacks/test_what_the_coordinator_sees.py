@@ -416,6 +416,13 @@ def test_unprotected_the_coordinator_may_ask_for_an_aggregation_in_every_leg() -
         assert not expect(Trained, study.ask(VICTIM, request)).sealed
 
 
+def test_unprotected_the_same_rounds_may_be_asked_for_again_in_a_later_leg() -> None:
+    study = alone(examples(8, seed=5))
+    experiment = study.experiment(rounds=1)
+    for leg in (1, 2, 3):
+        expect(Trained, study.ask(VICTIM, experiment.request(VICTIM, leg=leg, first_round=0)))
+
+
 def test_protected_again_where_policy_forbids_plain_aggregation() -> None:
     study = alone(examples(8, seed=5), plain_aggregation=False)
     experiment = study.experiment()
