@@ -125,7 +125,7 @@ class Hospital:
         if not is_signed_by(self._roster.coordinator, data):
             raise Refused(RefusalCode.BAD_SIGNATURE, "not signed by the pinned coordinator")
         seen = request.seen if isinstance(request, TrainLeg) else None
-        if seen is not None and self._trail.is_behind(seen):
+        if seen is not None and self._trail.is_behind(seen) and self._knows(request):
             with self._store.transaction():
                 self._store.put(STOPPED, f"line {seen.sequence} was seen".encode())
         if self._store.get(STOPPED) is not None:
@@ -135,6 +135,13 @@ class Hospital:
                 "has: its memory was restored from an old backup, and its operator must decide",
             )
         return request
+
+    def _knows(self, request: Request) -> bool:
+        # What was seen in an unknown experiment is of a past that the operator may have ended.
+        return (
+            isinstance(request, TrainLeg)
+            and Notebook(self._store, request.experiment).descriptor is not None
+        )
 
     def _answered(self, request: Request, digest: bytes) -> bytes | None:
         """Return the answer already given to these very bytes; refuse others in their place."""

@@ -81,6 +81,11 @@ class SqliteStore:
     def append_audit(self, line: bytes) -> None:
         self._connection.execute("INSERT INTO audit (line) VALUES (?)", (line,))
 
+    def audit_line(self, number: int) -> bytes | None:
+        query = "SELECT CAST(line AS BLOB) FROM audit ORDER BY sequence LIMIT 1 OFFSET ?"
+        row = self._connection.execute(query, (number - 1,)).fetchone()
+        return bytes(row[0]) if row else None
+
     def audit_lines(self) -> list[bytes]:
         # Somebody may have written text there: whatever it is, it comes back as bytes.
         query = "SELECT CAST(line AS BLOB) FROM audit ORDER BY sequence"

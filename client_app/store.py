@@ -21,6 +21,9 @@ class Store(Protocol):
 
     def append_audit(self, line: bytes) -> None: ...
 
+    def audit_line(self, number: int) -> bytes | None:
+        """Return a line of the audit trail, counted from 1, where lines are kept."""
+
     def transaction(self) -> AbstractContextManager[None]: ...
 
 
@@ -45,6 +48,9 @@ class MappingStore:
 
     def append_audit(self, line: bytes) -> None:
         """Nothing reads a simulated hospital's log."""
+
+    def audit_line(self, number: int) -> bytes | None:
+        return None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

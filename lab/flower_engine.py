@@ -176,8 +176,8 @@ def _environment(home: Path) -> dict[str, str]:
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
         "RAY_TMPDIR": str(home),
         "RAY_USAGE_STATS_ENABLED": "0",
-        # Flower's actors have an environment of their own, so Ray's early workers are never used:
-        # without them the first leg begins three seconds sooner.
+        # Flower's actors have an environment of their own, for which Ray's early workers do not
+        # serve: these would only take the CPUs from the actors while both start.
         "RAY_prestart_worker_first_driver": "0",
         # Ray's workers change their title, and would write it over the mark in their environment.
         "SPT_NOENV": "1",

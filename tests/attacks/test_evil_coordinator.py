@@ -477,6 +477,10 @@ def another_roster(study: Study) -> bytes:
     return Roster.make("attacked", 2, study.coordinator.public, members).digest
 
 
+def training(settings: Settings) -> Callable[[Study], Settings]:
+    return lambda _: {"training": TRAINING | settings}
+
+
 DESCRIPTORS: dict[str, tuple[RefusalCode, Callable[[Study], Settings]]] = {
     "another roster": (Code.ANOTHER_ROSTER, lambda study: {"roster": another_roster(study)}),
     "no roster": (Code.ANOTHER_ROSTER, lambda _: {"roster": bytes(32)}),
@@ -484,27 +488,23 @@ DESCRIPTORS: dict[str, tuple[RefusalCode, Callable[[Study], Settings]]] = {
     "too many rounds": (Code.AGAINST_POLICY, lambda _: {"rounds": 100_001}),
     "examples of another shape": (Code.DESCRIPTOR_REFUSED, lambda _: {"shape": (5,)}),
     "one class": (Code.DESCRIPTOR_REFUSED, lambda _: {"classes": 1}),
-    **{
-        what: (code, lambda _, settings=settings: {"training": TRAINING | settings})
-        for what, code, settings in (
-            (
-                "a model not on the list",
-                Code.AGAINST_POLICY,
-                {"model": "linear"} | {"model-options": "{}"},
-            ),
-            ("a model nobody installed", Code.DESCRIPTOR_REFUSED, {"model": "gpt"}),
-            ("a model by its path", Code.DESCRIPTOR_REFUSED, {"model": "../../evil.py"}),
-            ("batches of one patient", Code.AGAINST_POLICY, {"batch-size": 1}),
-            ("giant steps", Code.AGAINST_POLICY, {"learning-rate": 10.5}),
-            ("a setting nobody knows", Code.DESCRIPTOR_REFUSED, {"upload": True}),
-            (
-                "a layer of a million",
-                Code.DESCRIPTOR_REFUSED,
-                {"model-options": '{"hidden": [1000000]}'},
-            ),
-            ("half a megabyte of spaces", Code.MALFORMED, {"model-options": "{}" + " " * 500_000}),
-        )
-    },
+    "a model not on the list": (
+        Code.AGAINST_POLICY,
+        training({"model": "linear", "model-options": "{}"}),
+    ),
+    "a model nobody installed": (Code.DESCRIPTOR_REFUSED, training({"model": "gpt"})),
+    "a model by its path": (Code.DESCRIPTOR_REFUSED, training({"model": "../../evil.py"})),
+    "batches of one patient": (Code.AGAINST_POLICY, training({"batch-size": 1})),
+    "giant steps": (Code.AGAINST_POLICY, training({"learning-rate": 10.5})),
+    "a setting nobody knows": (Code.DESCRIPTOR_REFUSED, training({"upload": True})),
+    "a layer of a million": (
+        Code.DESCRIPTOR_REFUSED,
+        training({"model-options": '{"hidden": [1000000]}'}),
+    ),
+    "half a megabyte of spaces": (
+        Code.MALFORMED,
+        training({"model-options": "{}" + " " * 500_000}),
+    ),
 }
 
 
@@ -567,7 +567,11 @@ def announced_by(
     """Put a key into the list, signed by `identity` as the announcement of `name`."""
 
     def announcements(experiment: Experiment) -> dict[str, bytes]:
-        place = {"name": name, "experiment": experiment.id, "roster": experiment.study.roster}
+        place: Settings = {
+            "name": name,
+            "experiment": experiment.id,
+            "roster": experiment.study.roster,
+        }
         made = announce(identity, key or SealingKey.generate(), **(place | changes))
         return experiment.announced | {name: made.to_bytes()}
 
@@ -581,28 +585,13 @@ def edited(
 
 
 def of_small_order(experiment: Experiment) -> dict[str, bytes]:
-    """Let a member announce, and properly sign, a key that everybody could open with."""
-    key = SealingKey.generate().public[:-32] + bytes(32)
-    proper = announce(
-        experiment.study.identities["Aspen"],
-        FixedKey(key),
-        name="Aspen",
-        experiment=experiment.id,
-        roster=experiment.study.roster,
-    )
-    return experiment.announced | {"Aspen": proper.to_bytes()}
-
-
-@dataclass(frozen=True)
-class FixedKey(SealingKey):
-    """A key pair of which only the public part matters."""
-
-    def __init__(self, public: bytes) -> None:
-        object.__setattr__(self, "_public", public)
-
-    @property
-    def public(self) -> bytes:
-        return bytes(self._public)  # type: ignore[attr-defined]
+    """Let a member announce, and properly sign, a key with which anybody could open."""
+    study, key = experiment.study, SealingKey.generate()
+    weak = key.public[:-32] + bytes(32)
+    parts = (b"Aspen", experiment.id.encode(), study.roster.digest, weak)  # docs/envelope.md
+    statement = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    signature = study.identities["Aspen"].sign("announcement", statement)
+    return experiment.announced | {"Aspen": Announced("Aspen", weak, signature).to_bytes()}
 
 
 LISTS: dict[str, Callable[[Experiment], dict[str, bytes]]] = {

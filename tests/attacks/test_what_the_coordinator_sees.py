@@ -59,7 +59,12 @@ from tests.conftest import TINY, RecordingGrid
 ROUTE_SEED, TRAINING_SEED = bytes(range(100, 132)), bytes(range(200, 232))
 # From a model of zeros, one full step at rate 2 with a linear model puts a patient's values, as
 # they are, into its weights: p = ½, so the gradient of the right class is −½x.
-MIRROR = {"model": "linear", "model-options": "{}", "learning-rate": 2.0, "batch-size": 0}
+MIRROR: dict[str, Any] = {
+    "model": "linear",
+    "model-options": "{}",
+    "learning-rate": 2.0,
+    "batch-size": 0,
+}
 ZEROS = ModelState(
     {
         "output.weight": np.zeros((CLASSES, FEATURES), np.float32),
@@ -81,14 +86,13 @@ def canaries() -> dict[str, NDArray[np.float32]]:
 def spellings(values: NDArray[np.floating[Any]]) -> dict[str, bytes]:
     """Return the ways in which consecutive numbers could be written somewhere."""
     spelled = {}
-    for width in (np.float32, np.float64):
-        for order in "<>":
-            raw = values.astype(np.dtype(width).newbyteorder(order)).tobytes()
-            spelled[f"{order}{width.__name__}"] = raw
-            spelled[f"{order}{width.__name__} in hex"] = raw.hex().encode()
-            for shift in range(3):  # Base64 depends on where in a group of three it begins
-                inner = base64.b64encode(bytes(shift) + raw)[4:-4]
-                spelled[f"{order}{width.__name__} in Base64, {shift}"] = inner
+    for form in ("<f4", ">f4", "<f8", ">f8"):
+        raw = values.astype(np.dtype(form)).tobytes()
+        spelled[form] = raw
+        spelled[f"{form} in hex"] = raw.hex().encode()
+        for shift in range(3):  # Base64 depends on where in a group of three it begins
+            inner = base64.b64encode(bytes(shift) + raw)[4:-4]
+            spelled[f"{form} in Base64, {shift}"] = inner
     spelled["text"] = str(values[0]).encode()
     spelled["a list"] = str(values.tolist())[1:-1].encode()
     return spelled
@@ -190,7 +194,7 @@ def test_without_sealing_the_same_search_finds_every_canary() -> None:
     grid = recorded_run(sealed=False)
 
     for canary in canaries().values():
-        assert "<float32" in found(canary, grid.all_but_models_to_aggregate())
+        assert "<f4" in found(canary, grid.all_but_models_to_aggregate())
 
 
 class RawGrid(RecordingGrid):
@@ -236,7 +240,7 @@ def test_no_handed_over_model_is_in_what_the_server_app_saw_or_wrote(
     assert len(handed_over) == 6 * 4  # of eight legs two are aggregations
     for bias in handed_over:
         assert not found(bias, sealed)
-        assert "<float64" in found(bias, readable)
+        assert "<f8" in found(bias, readable)
 
 
 def test_no_key_and_no_patient_is_in_what_passes() -> None:
@@ -455,8 +459,7 @@ def test_unprotected_first_models_of_their_own_tell_a_recipient_who_sent() -> No
 
 def distance(one: dict[str, Any], other: ModelState) -> float:
     differences: list[float] = [
-        float(np.abs(one[name] - array).sum())  # type: ignore[operator]
-        for name, array in other.parameters.items()
+        float(np.abs(one[name] - array).sum()) for name, array in other.parameters.items()
     ]
     return sum(differences)
 
