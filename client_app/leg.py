@@ -26,8 +26,6 @@ def serve_leg(
     roster: Roster,
 ) -> Trained:
     """Train the model that the request brings and answer as it says."""
-    if request.leg < 1:
-        raise Refused(RefusalCode.MALFORMED, "legs are counted from 1")
     if not 0 < request.local_rounds <= descriptor.rounds - request.first_round:
         raise Refused(RefusalCode.ROUNDS_REFUSED, "rounds outside the descriptor's")
     model = _model(request, notebook, descriptor, training, name)

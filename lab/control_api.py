@@ -22,8 +22,7 @@ from flwr.supercore.fab import Fab
 
 from learning.settings import Scalar
 
-# What can go wrong in a request: refused, unreachable, or cut off in the middle.
-RequestError = (httpx.HTTPError, ValueError)
+RequestError = httpx.HTTPError  # refused, or the SuperLink is gone
 
 
 @dataclass(frozen=True)

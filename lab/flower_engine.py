@@ -65,7 +65,7 @@ def run_app(
                 log.join(timeout=0.1)
             watch()
             return control.status(run_id)
-        except (EngineError, *control_api.RequestError) as error:
+        except (EngineError, control_api.RequestError) as error:
             with log_path.open("a", encoding="utf-8") as file:
                 file.write(f"\nSuperLink:\n{superlink.log()}")
             if isinstance(error, EngineError):
@@ -140,7 +140,7 @@ class _LogCopy(threading.Thread):
                     file.write(_COLOUR.sub("", text))
                     if self._verbose:
                         sys.stderr.write(text)
-            except RequestError:
+            except (RequestError, ValueError):  # the latter: cut off in the middle of a message
                 return  # the SuperLink is gone: the main thread sees that for itself
 
 

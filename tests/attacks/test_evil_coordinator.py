@@ -274,7 +274,7 @@ LEG: dict[str, tuple[RefusalCode, Attack]] = {
         Code.OLD_LEG,
         lambda e, honest: honest.model_copy(update={"leg": e.legs - 1}),
     ),
-    "of leg 0": (Code.OLD_LEG, changed(leg=0)),
+    "of leg 0": (Code.MALFORMED, changed(leg=0)),
     "of the same leg with other bytes": (
         Code.CONFLICTING_REQUEST,
         lambda e, honest: honest.model_copy(update={"leg": e.legs}),
@@ -690,6 +690,26 @@ def test_different_lists_for_different_hospitals_make_nothing_that_opens(siege: 
     siege.refuses(experiment.exchange(), Code.CONFLICTING_REQUEST)  # a list is seen once
     for name in ("Cedar", "Durmast"):  # nor does the victim's share open at the others
         assert refused(study.ask(name, experiment.open(name))) == Code.KEYS_REFUSED
+    siege.running().leg()
+
+
+def test_different_descriptors_for_different_hospitals_make_nothing_that_opens(
+    siege: Siege,
+) -> None:
+    # Each within policy: but nobody should train on other terms than the rest.
+    study = siege.study
+    experiment = Experiment(study, study.descriptor())
+    shown = experiment.descriptor.model_copy(update={"rounds": 999})
+    for name in experiment.members:
+        request = experiment.set_up()
+        if name == VICTIM:
+            request = SetUp(experiment=experiment.id, payload=shown.to_bytes())
+        experiment.announced[name] = expect(Announcement, study.ask(name, request)).payload
+    experiment.exchange_all()
+
+    siege.refuses(experiment.open(VICTIM), Code.KEYS_REFUSED)
+    siege.refuses(experiment.request(VICTIM), Code.NOT_SET_UP)
+    assert refused(study.ask("Cedar", experiment.open("Cedar"))) == Code.KEYS_REFUSED
     siege.running().leg()
 
 

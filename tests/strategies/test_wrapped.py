@@ -548,6 +548,43 @@ def test_counters_that_differ_become_the_nearest_whole_number_of_their_mean() ->
     assert aggregate.parameters["w"].dtype == np.float32
 
 
+def test_a_scalar_parameter_stays_one() -> None:
+    models = [ModelState({"scale": np.array(value)}) for value in (1.0, 2.0)]
+    wrapped = Wrapped(FedAvg(), models[0], own_init=False)
+    wrapped.configure([100, 101], ConfigRecord(), UnrulyGrid(tiny()))
+    pairs = zip((100, 101), models, strict=True)
+    aggregate, _ = wrapped.aggregate([Contribution(n, m, 1.0, 0.0, 1.0) for n, m in pairs])
+    assert isinstance(aggregate.parameters["scale"], np.ndarray)
+    assert (aggregate.parameters["scale"].shape, aggregate.parameters["scale"]) == ((), 1.5)
+
+
+def test_an_aggregate_keeps_the_models_number_type() -> None:
+    def widen(arrays: ArrayRecord) -> ArrayRecord:
+        return ArrayRecord({n: Array(a.numpy().astype(np.float64)) for n, a in arrays.items()})
+
+    contributions = [contribution(1, 0), contribution(2, 1)]
+    wrapped = Wrapped(Returning(widen), contributions[0].model, own_init=False)
+    wrapped.configure([100, 101], ConfigRecord(), UnrulyGrid(tiny()))
+    aggregate, _ = wrapped.aggregate(contributions)
+    assert aggregate.parameters["w"].dtype == np.float32
+
+
+def test_a_strategy_may_write_into_its_config_without_others_noticing() -> None:
+    class Halving(FedAvg):
+        def configure_train(
+            self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+        ) -> Iterable[Message]:
+            config["rate"] = 0.5 * float(config["rate"])  # type: ignore[arg-type]
+            return super().configure_train(server_round, arrays, config, grid)
+
+    given = ConfigRecord({"rate": 0.4})
+    wrapped = Wrapped(Halving(), contribution(1, 0).model, own_init=False)
+    for _ in range(3):  # each time from what was given
+        sent = wrapped.configure([100, 101], given, UnrulyGrid(tiny()))
+        assert dict(sent) == {"rate": 0.2}
+    assert dict(given) == {"rate": 0.4}
+
+
 # --- strategies of a user's own -------------------------------------------------------------------
 
 
