@@ -25,7 +25,7 @@ test: install ## the tests, without the slow ones
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 
 test-slow: install ## the slow tests only
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 2
 
 lint: install ## ruff: lint and format
 	$(BIN)/ruff check .

@@ -16,12 +16,16 @@ _BYTES = "application/octet-stream"
 # Each waits in memory. A courier carries one at a time; a few more are re-sent ones.
 _MOST_WAITING = 4
 _READING_SECONDS = 120.0
+_TOO_LONG = 413
 
 
 class Answering(Protocol):
     """The hospital, as far as the socket is concerned."""
 
     def answer(self, data: bytes) -> bytes: ...
+
+    def turned_away(self, detail: str) -> None:
+        """Take note of a request that was too long to be read."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,17 @@ class AgentApi:
         return bool(self._at_work)
 
     async def request(self, request: Request) -> Response:
-        _check_headers(request, self._maximum)
-        async with self._reading:
-            if len(self._at_work) >= _MOST_WAITING:
-                raise _turned_away(503, "busy; ask again")
-            # Not kept here: a hundred twins must not take a hundred times the memory.
-            answer = self._answer(await _read(request, self._maximum))
+        try:
+            _check_headers(request, self._maximum)
+            async with self._reading:
+                if len(self._at_work) >= _MOST_WAITING:
+                    raise _turned_away(503, "busy; ask again")
+                # Not kept here: a hundred twins must not take a hundred times the memory.
+                answer = self._answer(await _read(request, self._maximum))
+        except HTTPException as error:
+            if error.status_code == _TOO_LONG:
+                self._worker.submit(self._hospital.turned_away, "a request too long to be read")
+            raise
         try:
             return Response(await answer, media_type=_BYTES)
         except asyncio.CancelledError:  # the agent is stopping
@@ -89,7 +98,7 @@ def _check_headers(request: Request, maximum: int) -> None:
     if length is not None and "transfer-encoding" in request.headers:
         raise _turned_away(400, "content-length and transfer-encoding contradict each other")
     if length is not None and int(length) > maximum:
-        raise _turned_away(413, "request too long")
+        raise _turned_away(_TOO_LONG, "request too long")
 
 
 async def _read(request: Request, maximum: int) -> bytes:
@@ -100,7 +109,7 @@ async def _read(request: Request, maximum: int) -> bytes:
             async for part in request.stream():
                 length += len(part)
                 if length > maximum:
-                    raise _turned_away(413, "request too long")
+                    raise _turned_away(_TOO_LONG, "request too long")
                 parts.append(part)
     except TimeoutError:
         raise _turned_away(408, "the request did not arrive in time") from None

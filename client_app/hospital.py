@@ -100,6 +100,11 @@ class Hospital:
             logger.exception("%s: could not serve a request", self.name)
             return self._refusal(RefusalCode.INTERNAL_ERROR, received)
 
+    def turned_away(self, detail: str) -> None:
+        """Write down that a request was refused unread."""
+        logger.warning("%s: refused, %s: %s", self.name, RefusalCode.TOO_LARGE, detail)
+        self._refusal(RefusalCode.TOO_LARGE, {})
+
     def remembering(self, store: Store) -> "Hospital":
         """Return this hospital over another store, sharing what is costly to build."""
         twin = Hospital(

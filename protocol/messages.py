@@ -40,6 +40,7 @@ class Carries(StrEnum):
 class RefusalCode(StrEnum):
     """Why a hospital refused. A closed list that never depends on patient values."""
 
+    TOO_LARGE = "too-large"
     MALFORMED = "malformed"
     BAD_SIGNATURE = "bad-signature"
     ROLLED_BACK = "rolled-back"

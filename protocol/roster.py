@@ -13,7 +13,7 @@ from .keys import IDENTITY_BYTES, SIGNATURE_BYTES, Identity, is_identity, verify
 
 _PURPOSE = "roster"
 MAX_MEMBERS = 1_000  # everyone seals a share for everyone: a million of them
-MAX_BYTES = 2_000_000
+MAX_BYTES = 200_000
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$"
 _Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 _Identity = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * IDENTITY_BYTES}}}$")]

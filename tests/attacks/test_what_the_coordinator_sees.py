@@ -83,6 +83,10 @@ def canaries() -> dict[str, NDArray[np.float32]]:
     return {name: rng.uniform(1, 9, FEATURES).astype(np.float32) for name in NAMES}
 
 
+# Fewer signs than these stand somewhere in so many random bytes by chance.
+_TELLING = 8
+
+
 def spellings(values: NDArray[np.floating[Any]]) -> dict[str, bytes]:
     """Return the ways in which consecutive numbers could be written somewhere."""
     spelled = {}
@@ -92,7 +96,8 @@ def spellings(values: NDArray[np.floating[Any]]) -> dict[str, bytes]:
         spelled[f"{form} in hex"] = raw.hex().encode()
         for shift in range(3):  # Base64 depends on where in a group of three it begins
             inner = base64.b64encode(bytes(shift) + raw)[4:-4]
-            spelled[f"{form} in Base64, {shift}"] = inner
+            if len(inner) >= _TELLING:
+                spelled[f"{form} in Base64, {shift}"] = inner
     spelled["text"] = str(values[0]).encode()
     spelled["a list"] = str(values.tolist())[1:-1].encode()
     return spelled

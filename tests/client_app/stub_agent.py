@@ -27,6 +27,9 @@ class StubHospital:
         self._write(b"ends " + data[:100])
         return b"answer to " + data
 
+    def turned_away(self, detail: str) -> None:
+        self._write(b"turned away")
+
     def _write(self, line: bytes) -> None:
         with self._log.open("ab") as file:
             file.write(line + b"\n")

@@ -950,7 +950,13 @@ def test_shares_that_are_not_each_members_make_no_key(
 def test_every_code_of_the_closed_list_is_shown_above() -> None:
     tables = (REFUSED, ADAM_REFUSED, WRONG_ENVELOPES)
     shown = {entry[0] for table in tables for entry in table.values()}
-    elsewhere = {Code.ROLLED_BACK, Code.TOO_MANY_TO_ONE, Code.INTERNAL_ERROR}
+    # The agent turns away what is too large before a hospital sees it.
+    elsewhere = {
+        Code.ROLLED_BACK,
+        Code.TOO_MANY_TO_ONE,
+        Code.INTERNAL_ERROR,
+        Code.TOO_LARGE,
+    }
 
     assert shown | elsewhere == set(RefusalCode)
 

@@ -62,7 +62,7 @@ requests: st.SearchStrategy[Request] = st.one_of(
     st.builds(
         TrainLeg,
         experiment=experiments,
-        leg=counts,
+        leg=st.integers(1, 2**53 - 1),
         first_round=counts,
         local_rounds=counts,
         carries=st.sampled_from(Carries),
