@@ -42,6 +42,8 @@ format: install ## format the code
 	$(BIN)/ruff format .
 
 benchmarks: install ## every benchmark, one JSON line each
+	$(BIN)/python -m benchmarks.envelope --json
+	$(BIN)/python -m benchmarks.courier --json
 	$(BIN)/python -m benchmarks.synthetic --json
 
 clean: ## remove the environment and caches
