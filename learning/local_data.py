@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
-from .data import DataOptions, Dataset, Share, SplitOptions, default_folder, load, split
+from .data import DataError, DataOptions, Dataset, Share, SplitOptions, default_folder, load, split
 from .settings import LocalSettings
 
 # What is held out must be the same after every restart, or it would have been trained on.
 _HELD_OUT_SEED = 0
+_OF_ONE_SIZE = {"breast-cancer", "cifar10", "csv", "digits", "heart-disease", "mnist", "synthetic"}
 
 
 def load_own(
@@ -53,6 +54,10 @@ def _folder(local: LocalSettings) -> Path | None:
 def _options(
     local: LocalSettings, *, classes: tuple[str, ...] = (), standardise: bool = True
 ) -> DataOptions:
+    if local.dataset in _OF_ONE_SIZE and (local.image_size or local.image_mode != "auto"):
+        raise DataError(
+            f"image-size and image-mode have no effect on dataset = {local.dataset}: leave them out"
+        )
     return DataOptions(
         test_share=local.test_share,
         classes=classes,

@@ -48,6 +48,8 @@ class Network:
     def __init__(
         self, settings: TrainingSettings, task: Task, *, seed: int, device: str = "cpu"
     ) -> None:
+        if device == "cuda" and not torch.cuda.is_available():
+            raise ModelError("device = cuda, but PyTorch finds no such device here: use cpu")
         module = build(
             settings.model,
             shape=task.shape,

@@ -31,7 +31,7 @@ def preflight(settings: Settings) -> None:
     except RosterError as error:
         raise DataError(f"the hospitals' names can't be on a roster: {error}") from error
     task = Task(dataset.shape, len(dataset.classes))
-    network = Network(settings.training, task, seed=0)
+    network = Network(settings.training, task, seed=0, device=settings.local.device)
     try:
         check_wrapped(
             build_aggregator(settings, route_seed=bytes(SEED_BYTES)),

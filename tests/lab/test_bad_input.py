@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from lab.cli import main
 
@@ -28,9 +29,13 @@ SETTINGS = {
     "a random schedule without periods": ("--set schedule=random --daisy-period 0", "schedule"),
     "more examples than there are": ("--samples 10000", "samples"),
     "one hospital": ("--hospitals 1", "hospitals"),
+    "another size for images of one size": ("--set image-size=32", "image-size"),
     "silos of a data set without": ("--set split=natural", "split"),
     "numbers too narrow": ("--set precision=float64 --set wire-dtype=float16", "wire-dtype"),
 }
+
+if not torch.cuda.is_available():
+    SETTINGS["a device that is not there"] = ("--set device=cuda", "cuda")
 
 
 def _nothing(folder: Path) -> Path:
