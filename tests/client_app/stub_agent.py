@@ -1,6 +1,7 @@
 """An agent with a stub for a hospital: SOCKET, MAXIMUM-BYTES and a LOG file are its arguments."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -36,6 +37,8 @@ class StubHospital:
 
 
 if __name__ == "__main__":
+    # Started in the background of a script, a process ignores SIGINT; the tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     socket, maximum, log = Path(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     api = AgentApi(StubHospital(log), Health("stub", "AAAA BBBB", "1.0"), maximum_bytes=maximum)
     with listening(socket, os.getegid()) as listener:
