@@ -1,5 +1,6 @@
-"""Which answers of a leg can be used, and why the others can't."""
+"""Which answers of a leg can be used, why the others can't, and whether they are enough."""
 
+import math
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -9,7 +10,7 @@ from protocol.messages import Trained
 from protocol.model_bytes import ModelBytesError, ModelState, Wire
 
 from .exchange import Answer
-from .members import Members
+from .members import Members, QuorumNotReached
 from .planner import Plan
 from .schedule import Ending
 
@@ -43,6 +44,32 @@ def sort_answers(
 def absent(plan: Plan[T]) -> dict[int, str]:
     """Return who was drawn but is not there to be asked."""
     return {hospital: "not connected" for hospital in plan.drawn if hospital not in plan.cohort}
+
+
+def check_quorum(
+    plan: Plan[T], members: Members, missing: Mapping[int, str], *, quorum: float, least: int
+) -> None:
+    """Refuse a leg with fewer hospitals than the quorum or than `least`.
+
+    Asked before anybody trains, about who is not connected, and again when all have answered.
+    """
+    there = set(plan.drawn) - set(missing)
+    if plan.leg.ending is Ending.AGGREGATION:
+        # Here only models count: who has none, because a chain is parked, adds nothing.
+        idle = there - {task.hospital for task in plan.tasks}
+        missing = dict(missing) | dict.fromkeys(idle, "has no model")
+        there -= idle
+    needed = max(least, math.ceil(quorum * len(plan.drawn)))
+    if len(there) < needed:
+        raise QuorumNotReached(
+            f"leg {plan.leg.number}: {len(there)} of {len(plan.drawn)} hospitals answered, "
+            f"{needed} are needed; missing: {with_reasons(members, missing)}"
+        )
+
+
+def with_reasons(members: Members, missing: Mapping[int, str]) -> str:
+    """Name those who are missing, each with the reason."""
+    return ", ".join(f"{members.names[h]} ({why})" for h, why in sorted(missing.items()))
 
 
 def _problem(payload: bytes, like: ModelState, wire: Wire) -> str:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from typing import Any, Literal, cast, get_args
 
-import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
@@ -21,10 +20,11 @@ from protocol.model_bytes import ModelState, Wire
 from protocol.randomness import SEED_BYTES
 from protocol.roster import Roster
 
-from .answers import absent, sort_answers
-from .members import ExperimentFailed, Members, QuorumNotReached, meet
+from .answers import absent, check_quorum, sort_answers, with_reasons
+from .members import ExperimentFailed, Members, meet
 from .permutation import Permutation
 from .planner import Plan, Planner, Task, cohort_size
+from .records import to_model, to_record, trainable_numbers
 from .report import LegReport, Observer
 from .schedule import Ending, Leg, Schedule
 from .set_up import deliver, set_up
@@ -159,7 +159,7 @@ class FedDC(Strategy):
         held-out data as they receive them, so `evaluate_config` is not used.
         """
         legs = self.schedule(num_rounds).legs
-        first_model = self._as_model(initial_arrays)
+        first_model = to_model(initial_arrays, self.buffers)
         wrapped = Wrapped(self.strategy, first_model, own_init=self.init == "own")
         self.summary()
 
@@ -184,9 +184,8 @@ class FedDC(Strategy):
             started = time.monotonic()
             plan = planner.plan(leg, members.present(grid))
             least = self._least_models(leg, first_model)
-            self._check_quorum(
-                plan, members, absent(plan), max(least, least_hospitals(self.strategy))
-            )
+            connected = max(least, least_hospitals(self.strategy))
+            check_quorum(plan, members, absent(plan), quorum=self.quorum, least=connected)
             nodes = [members.nodes[hospital] for hospital in plan.cohort]
             if wrapped.configure(nodes, config, grid) != agreed:
                 raise ValueError(
@@ -206,9 +205,9 @@ class FedDC(Strategy):
                 group=f"leg-{leg.number}",
             )
             trained, missing = sort_answers(plan, answers, members, wrapped.model, wire)
-            self._check_quorum(plan, members, missing, least)
+            check_quorum(plan, members, missing, quorum=self.quorum, least=least)
             if missing:
-                who = _with_reasons(members, missing)
+                who = with_reasons(members, missing)
                 log(WARNING, "leg %d: missing %s", leg.number, who)
 
             weights: dict[str, float] = {}
@@ -223,7 +222,7 @@ class FedDC(Strategy):
                 aggregate, metrics = wrapped.aggregate(list(models.values()))
                 planner.aggregated(plan, models, Carried(aggregate.to_bytes(wire=wire)))
                 weights = {members.names[h]: model.weight for h, model in models.items()}
-                result.arrays = _as_record(aggregate)
+                result.arrays = to_record(aggregate)
                 result.train_metrics_clientapp[leg.number] = metrics
                 self.observer.aggregated(leg, aggregate)
                 if evaluate_fn and (figures := evaluate_fn(leg.number, result.arrays)):
@@ -260,7 +259,7 @@ class FedDC(Strategy):
     def _check(self, members: Members, model: ModelState) -> None:
         check_wrapped(
             self.strategy,
-            parameters=_parameters(model),
+            parameters=trainable_numbers(model),
             cohort=cohort_size(len(members), self.fraction),
             chained=self.daisy_period is not None or self.fraction < 1,
         )
@@ -310,27 +309,7 @@ class FedDC(Strategy):
     def _least_models(self, leg: Leg, model: ModelState) -> int:
         if leg.ending is Ending.HAND_OVER:
             return 1
-        return least_models(self.strategy, _parameters(model))
-
-    def _check_quorum(
-        self, plan: Plan[Carried], members: Members, missing: Mapping[int, str], least: int
-    ) -> None:
-        """Refuse a leg with fewer hospitals than the quorum or than `least`.
-
-        Asked before anybody trains, about who is not connected, and again when all have answered.
-        """
-        there = set(plan.drawn) - set(missing)
-        if plan.leg.ending is Ending.AGGREGATION:
-            # Here only models count: who has none, because a chain is parked, adds nothing.
-            idle = there - {task.hospital for task in plan.tasks}
-            missing = dict(missing) | dict.fromkeys(idle, "has no model")
-            there -= idle
-        needed = max(least, math.ceil(self.quorum * len(plan.drawn)))
-        if len(there) < needed:
-            raise QuorumNotReached(
-                f"leg {plan.leg.number}: {len(there)} of {len(plan.drawn)} hospitals answered, "
-                f"{needed} are needed; missing: {_with_reasons(members, missing)}"
-            )
+        return least_models(self.strategy, trainable_numbers(model))
 
     def _contributions(
         self,
@@ -360,19 +339,6 @@ class FedDC(Strategy):
                 accuracy=math.nan if reply.accuracy is None else reply.accuracy,
             )
         return contributions
-
-    def _as_model(self, arrays: ArrayRecord) -> ModelState:
-        unknown = self.buffers - set(arrays)
-        if unknown:
-            raise ValueError(f"buffers name {sorted(unknown)}, which initial_arrays do not have")
-        values = {name: array.numpy() for name, array in arrays.items()}
-        for name, array in values.items():
-            if name not in self.buffers and not np.issubdtype(array.dtype, np.floating):
-                raise ValueError(f"{name} holds {array.dtype}: name it in buffers")
-        return ModelState(
-            parameters={name: a for name, a in values.items() if name not in self.buffers},
-            buffers={name: a for name, a in values.items() if name in self.buffers},
-        )
 
     def summary(self) -> None:
         """Log when models travel and what is wrapped."""
@@ -420,21 +386,8 @@ def _request(task: Task[Carried], experiment: str, members: Members) -> TrainLeg
     )
 
 
-def _as_record(model: ModelState) -> ArrayRecord:
-    arrays = model.parameters | model.buffers
-    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
-
-
-def _parameters(model: ModelState) -> int:
-    return sum(array.size for array in model.parameters.values())
-
-
 def _names(members: Members, positions: Iterable[int]) -> tuple[str, ...]:
     return tuple(members.names[position] for position in positions)
-
-
-def _with_reasons(members: Members, missing: Mapping[int, str]) -> str:
-    return ", ".join(f"{members.names[h]} ({why})" for h, why in sorted(missing.items()))
 
 
 def _wire(descriptor: Descriptor) -> Wire:

@@ -1,0 +1,34 @@
+"""Models as Flower's strategies hold them (an ArrayRecord), and as ours travel (a ModelState)."""
+
+from collections.abc import Collection
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+
+from protocol.model_bytes import ModelState
+
+
+def to_model(arrays: ArrayRecord, buffers: Collection[str]) -> ModelState:
+    """Part the arrays into what is trained and what is not, which `buffers` name."""
+    unknown = set(buffers) - set(arrays)
+    if unknown:
+        raise ValueError(f"buffers name {sorted(unknown)}, which initial_arrays do not have")
+    values = {name: array.numpy() for name, array in arrays.items()}
+    for name, array in values.items():
+        if name not in buffers and not np.issubdtype(array.dtype, np.floating):
+            raise ValueError(f"{name} holds {array.dtype}: name it in buffers")
+    return ModelState(
+        parameters={name: array for name, array in values.items() if name not in buffers},
+        buffers={name: array for name, array in values.items() if name in buffers},
+    )
+
+
+def to_record(model: ModelState) -> ArrayRecord:
+    """Return all arrays of a model."""
+    arrays = model.parameters | model.buffers
+    return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
+
+
+def trainable_numbers(model: ModelState) -> int:
+    """Return how many numbers training changes."""
+    return sum(array.size for array in model.parameters.values())
