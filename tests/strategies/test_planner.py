@@ -314,14 +314,31 @@ def test_recipients_without_a_model_come_first() -> None:
         assert others <= set(recipients) or set(recipients) <= others
 
 
-def test_an_overdue_hospital_does_not_swallow_the_other_chains() -> None:
-    # It is connected and never answers. One leg may hand it one model before that is known.
+def test_a_hospital_that_never_answers_takes_at_most_one_more_chain_with_it() -> None:
+    # One leg may hand it a model before its silence is known.
     for seed in range(30):
         planner = make_planner(3, route_seed=bytes([seed]))
         plans = run(planner, make_legs("h" * 12), silent={1})
         moving = [sum(task.hospital != 1 for task in plan.tasks) for plan in plans[1:]]
         assert set(moving) <= {1, 2}
         assert len(set(moving)) == 1
+
+
+def test_no_chain_is_sent_to_a_hospital_whose_answer_is_overdue_while_others_are_free() -> None:
+    legs, tried = make_legs("hhh"), 0
+    for seed in range(60):
+        planner = make_planner(4, route_seed=bytes([seed]))
+        finish(planner, planner.plan(legs[0], range(4)), silent={0})
+        second = planner.plan(legs[1], {1, 2, 3})
+        # A sender that nobody sends to falls silent: it holds nothing but its parked request.
+        unserved = set(by_hospital(second)) - {task.recipient for task in second.tasks}
+        if len(second.tasks) < 3 and unserved:
+            (overdue,) = unserved
+            finish(planner, second, silent={overdue})
+            third = planner.plan(legs[2], {1, 2, 3})
+            assert overdue not in {task.recipient for task in third.tasks if task.leg == 3}
+            tried += 1
+    assert tried > 10
 
 
 def test_a_hospital_trains_one_model_a_leg_the_oldest_first() -> None:
