@@ -40,12 +40,10 @@ from .local_training import LocalTraining
 from .notebook import Notebook
 from .policy import Policy
 from .refusal import Refused
-from .store import Store
+from .store import STOPPED, Store
 
 logger = logging.getLogger(__name__)
 _LONGEST_DETAIL = 300
-# Set when the agent finds that its memory is older than the world's; only its operator removes it.
-STOPPED = "stopped"
 
 
 class Hospital:

@@ -16,6 +16,8 @@ from .enrolment import place_on
 from .folder import FolderError, HospitalFolder
 from .socket_client import AgentUnreachable, health
 from .socket_guard import Finding, group_number, guard_socket_folder, guard_state
+from .sqlite_store import SqliteStore
+from .store import STOPPED
 
 _INTERFACES = Path("/sys/class/net")
 _UP, _LOOPBACK = 0x1, 0x8
@@ -29,6 +31,7 @@ def examine(folder: HospitalFolder) -> Iterator[Finding]:
         yield Finding("configuration", "wrong", str(error), "correct the file")
         return
     yield from essentials(folder, configuration)
+    yield from _memory(folder)
     yield from _data(configuration)
     yield from _agent(configuration)
 
@@ -86,6 +89,23 @@ def _roster(folder: HospitalFolder, configuration: Configuration) -> Iterator[Fi
             f"study {roster.study}, epoch {roster.epoch}, {len(roster.members)} members, "
             f"{roster.fingerprint}",
         )
+
+
+def _memory(folder: HospitalFolder) -> Iterator[Finding]:
+    if not folder.store_file.exists():
+        return
+    store = SqliteStore.for_reading(folder.store_file)
+    stopped = store.get(STOPPED) is not None
+    store.close()
+    if stopped:
+        yield Finding(
+            "memory",
+            "wrong",
+            "older than what the coordinator has seen: it was restored from an old backup",
+            "`feddc hospital forget` ends all experiments here, and lets the agent serve again",
+        )
+    else:
+        yield Finding("memory", "fine", "in order")
 
 
 def _data(configuration: Configuration) -> Iterator[Finding]:

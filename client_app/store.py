@@ -4,6 +4,9 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
+# Written when the agent finds that its memory is older than the world's; its operator removes it.
+STOPPED = "stopped"
+
 
 class Store(Protocol):
     """Bytes by name, changed in transactions: all of one happens, or nothing.

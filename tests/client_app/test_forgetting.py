@@ -2,10 +2,15 @@
 
 from pathlib import Path
 
+from typer.testing import CliRunner
+
 from client_app.audit import AuditTrail, verify_lines
+from client_app.enrolment import initialise
+from client_app.folder import HospitalFolder
 from client_app.forgetting import forget_experiments
-from client_app.hospital import STOPPED
 from client_app.sqlite_store import SqliteStore
+from client_app.store import STOPPED
+from lab.cli import app
 from protocol.keys import Identity
 
 
@@ -28,3 +33,19 @@ def test_forgetting_destroys_keys_and_the_stop_but_keeps_the_audit_log(tmp_path:
     assert AuditTrail(store, identity).head().sequence == 2
     store.close()
     assert b"secret key material" not in (tmp_path / "store.db").read_bytes()
+
+
+def test_check_and_forget_lead_a_stopped_agent_back(tmp_path: Path) -> None:
+    folder = HospitalFolder(tmp_path / "hospital")
+    initialise(folder, "St Mary", "")
+    store = SqliteStore(folder.store_file)
+    with store.transaction():
+        store.put(STOPPED, b"line 9 was seen")
+    store.close()
+    run = CliRunner().invoke
+
+    found = run(app, ["hospital", "check", "--folder", str(folder.path)])
+    assert "✗ memory: older than what the coordinator has seen" in found.stdout
+    assert run(app, ["hospital", "forget", "--yes", "--folder", str(folder.path)]).exit_code == 0
+    found = run(app, ["hospital", "check", "--folder", str(folder.path)])
+    assert "✓ memory: in order" in found.stdout
