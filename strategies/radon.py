@@ -1,7 +1,6 @@
 """The iterated Radon point, which aggregates many models with few parameters (the paper's appendix
 "Iterated Radon Points and the Radon Machine")."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg
 from flwr.supercore import log
 from numpy.typing import ArrayLike, NDArray
+
+from protocol.randomness import stream
 
 from .points import FloatArray, models_as_points, point_as_model
 
@@ -227,5 +228,4 @@ def group_models(
 
 def radon_generator(seed: bytes, server_round: int) -> np.random.Generator:
     """Return the stream of one server round, the same however often the round is repeated."""
-    digest = hashlib.sha256(seed + b"radon" + server_round.to_bytes(8, "big")).digest()
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "big")))
+    return stream(seed, "radon", server_round)
