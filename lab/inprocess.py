@@ -62,11 +62,8 @@ class InProcessGrid(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        for identifier in message_ids:
-            message = self._pending.pop(identifier, None)
-            if message is not None:
-                return [self._deliver(message)]
-        return []
+        pending = [self._pending.pop(i) for i in list(message_ids) if i in self._pending]
+        return [self._deliver(message) for message in pending]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -17,6 +17,7 @@ from protocol.model_bytes import ModelState
 from strategies.exchange import Answer
 from strategies.report import LegReport, Observer
 from strategies.schedule import Ending, Leg
+from strategies.spool import StoredModel
 
 from .evaluation import Evaluator
 from .plot import plot_accuracy
@@ -61,9 +62,9 @@ class Recorder(Observer):
             examples=dict(hospitals),
         )
 
-    def received(self, leg: Leg, hospital: str, model: ModelState) -> None:
+    def received(self, leg: Leg, hospital: str, model: StoredModel) -> None:
         if leg.number == self._legs:
-            figures = self._evaluator.figures(model)
+            figures = self._evaluator.figures(model.load())
             if figures is not None:
                 self._client_accuracies.append(figures.accuracy)
 

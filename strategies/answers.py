@@ -1,44 +1,101 @@
-"""Which answers of a leg can be used, why the others can't, and whether they are enough."""
+"""Which answers of a leg can be used, why the others can't, and whether they are enough.
+
+Models are put into the spool as they arrive: together they may be larger than memory.
+"""
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 
-from protocol.messages import Trained
+from protocol.messages import Refusal, RefusalCode, Trained
 from protocol.model_bytes import ModelBytesError, ModelState, Wire
 
 from .exchange import Answer
-from .members import Members, QuorumNotReached
+from .members import Members
 from .planner import Plan
 from .schedule import Ending
+from .spool import Spool
 
 T = TypeVar("T")
 
+# The model is whole, but not for this recipient: it can go to another.
+_DECLINED = {RefusalCode.TOO_MANY_TO_ONE, RefusalCode.UNKNOWN_RECIPIENT}
+# Asked again, the hospital would refuse again: this chain has come to its end.
+_BROKEN = {
+    RefusalCode.ENVELOPE_REFUSED,
+    RefusalCode.MODEL_MISMATCH,
+    RefusalCode.NOT_FINITE,
+    RefusalCode.REPLAYED,
+    RefusalCode.ROUNDS_REFUSED,
+    RefusalCode.AGAINST_POLICY,
+    RefusalCode.OLD_LEG,
+    RefusalCode.CONFLICTING_REQUEST,
+}
 
-def sort_answers(
-    plan: Plan[T], answers: Mapping[str, Answer], members: Members, like: ModelState, wire: Wire
-) -> tuple[dict[int, Trained], dict[int, str]]:
-    """Return what each hospital trained and why others are missing, by position in the roster.
 
-    A model sent for aggregation must have the tensors of `like`, all finite, in numbers as agreed
-    (`wire`); a handed-over one is not the coordinator's to look into.
+@dataclass(frozen=True)
+class Expected:
+    """What a model must be like to be aggregated, and whether a handed-over one is sealed."""
+
+    model: ModelState
+    wire: Wire
+    sealed: bool
+
+
+class LegAnswers:
+    """What came of one leg's requests, by the hospitals' position in the roster.
+
+    A model sent for aggregation must have the tensors expected, all finite, in numbers as agreed; a
+    handed-over one is not the coordinator's to look into.
     """
-    trained: dict[int, Trained] = {}
-    missing = absent(plan)
-    for task in plan.tasks:
-        answer = answers[members.names[task.hospital]]
+
+    def __init__(self, plan: Plan[T], members: Members, expected: Expected, spool: Spool) -> None:
+        self.trained: dict[int, Trained] = {}  # without their models
+        self.models: dict[int, str] = {}  # names in the spool
+        self.missing = absent(plan)
+        self.declined: set[int] = set()
+        self.broken: set[int] = set()
+        self._by_name: dict[str, Answer] = {}
+        self._expected = expected
+        self._spool = spool
+        self._positions = {name: position for position, name in enumerate(members.names)}
+        self._legs = {task.hospital: task.leg for task in plan.tasks}
+        self._ending = plan.leg.ending
+
+    def take(self, name: str, answer: Answer) -> Answer:
+        """Look at an answer as it arrives; return it without the model, which is in the spool."""
+        hospital = self._positions[name]
+        problem = self._problem(hospital, answer)
         reply = answer.reply
-        if not isinstance(reply, Trained) or reply.leg != task.leg:
-            missing[task.hospital] = answer.problem or "answered something else"
-        elif plan.leg.ending is Ending.AGGREGATION and (
-            problem := _problem(reply.payload, like, wire)
-        ):
-            missing[task.hospital] = problem
-        else:
-            trained[task.hospital] = reply
-    return trained, missing
+        self.missing.pop(hospital, None)
+        if problem:
+            self.missing[hospital] = problem
+        elif isinstance(reply, Trained):
+            kind = "envelope" if self._ending is Ending.HAND_OVER else "model"
+            self.models[hospital] = f"{kind}-{reply.leg}-{hospital}"
+            self._spool.put(self.models[hospital], reply.payload)
+            self.trained[hospital] = reply.model_copy(update={"payload": b""})
+        if isinstance(reply, Refusal):
+            self.declined |= {hospital} if reply.code in _DECLINED else set()
+            self.broken |= {hospital} if reply.code in _BROKEN else set()
+        light = None if reply is None else reply.model_copy(update={"payload": b""})
+        self._by_name[name] = replace(answer, reply=light)
+        return self._by_name[name]
+
+    def in_order(self, members: Members) -> dict[str, Answer]:
+        """Return the answers by name, in roster order."""
+        return {name: self._by_name[name] for name in members.names if name in self._by_name}
+
+    def _problem(self, hospital: int, answer: Answer) -> str:
+        reply = answer.reply
+        if not isinstance(reply, Trained) or reply.leg != self._legs[hospital]:
+            return answer.problem or "answered something else"
+        if self._ending is Ending.HAND_OVER:
+            return "" if reply.sealed == self._expected.sealed else "did not seal its model"
+        return _difference(reply.payload, self._expected)
 
 
 def absent(plan: Plan[T]) -> dict[int, str]:
@@ -46,10 +103,10 @@ def absent(plan: Plan[T]) -> dict[int, str]:
     return {hospital: "not connected" for hospital in plan.drawn if hospital not in plan.cohort}
 
 
-def check_quorum(
+def quorum_problem(
     plan: Plan[T], members: Members, missing: Mapping[int, str], *, quorum: float, least: int
-) -> None:
-    """Refuse a leg with fewer hospitals than the quorum or than `least`.
+) -> str:
+    """Say why a leg has fewer hospitals than the quorum or than `least`; nothing if it has enough.
 
     Asked before anybody trains, about who is not connected, and again when all have answered.
     """
@@ -60,11 +117,12 @@ def check_quorum(
         missing = dict(missing) | dict.fromkeys(idle, "has no model")
         there -= idle
     needed = max(least, math.ceil(quorum * len(plan.drawn)))
-    if len(there) < needed:
-        raise QuorumNotReached(
-            f"leg {plan.leg.number}: {len(there)} of {len(plan.drawn)} hospitals answered, "
-            f"{needed} are needed; missing: {with_reasons(members, missing)}"
-        )
+    if len(there) >= needed:
+        return ""
+    return (
+        f"leg {plan.leg.number}: {len(there)} of {len(plan.drawn)} hospitals answered, "
+        f"{needed} are needed; missing: {with_reasons(members, missing)}"
+    )
 
 
 def with_reasons(members: Members, missing: Mapping[int, str]) -> str:
@@ -72,15 +130,16 @@ def with_reasons(members: Members, missing: Mapping[int, str]) -> str:
     return ", ".join(f"{members.names[h]} ({why})" for h, why in sorted(missing.items()))
 
 
-def _problem(payload: bytes, like: ModelState, wire: Wire) -> str:
+def _difference(payload: bytes, expected: Expected) -> str:
     try:
-        model = ModelState.from_bytes(payload, wire=wire)
+        model = ModelState.from_bytes(payload, wire=expected.wire)
     except ModelBytesError as error:
         return f"sent no model: {error}"
-    for expected, sent in ((like.parameters, model.parameters), (like.buffers, model.buffers)):
-        if set(expected) != set(sent):
+    like = expected.model
+    for wanted, sent in ((like.parameters, model.parameters), (like.buffers, model.buffers)):
+        if set(wanted) != set(sent):
             return "sent a model with other tensors"
-        for name, array in expected.items():
+        for name, array in wanted.items():
             if array.shape != sent[name].shape or array.dtype != sent[name].dtype:
                 return f"sent {name} in another shape or type"
             if not np.isfinite(sent[name]).all():

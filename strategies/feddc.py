@@ -4,9 +4,8 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from logging import INFO, WARNING
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -15,30 +14,27 @@ from flwr.supercore import log
 
 from protocol.descriptor import Descriptor, Init, Scalar
 from protocol.keys import Identity
-from protocol.messages import Carries, Trained, TrainLeg
-from protocol.model_bytes import ModelState, Wire
+from protocol.messages import Carries
+from protocol.model_bytes import ModelState
 from protocol.randomness import SEED_BYTES
 from protocol.roster import Roster
 
-from .answers import absent, check_quorum, sort_answers, with_reasons
-from .members import ExperimentFailed, Members, meet
+from .answers import Expected, LegAnswers, absent, quorum_problem, with_reasons
+from .bell import Bell
+from .course import Carried, Course, agreed_wire, read_descriptor
+from .journal import Journal
+from .members import ExperimentFailed, Members, Pause, meet
 from .permutation import Permutation
-from .planner import Plan, Planner, Task, cohort_size
+from .planner import Plan, Planner, cohort_size
 from .records import to_model, to_record, trainable_numbers
 from .report import LegReport, Observer
 from .schedule import Ending, Leg, Schedule
 from .set_up import deliver, set_up
+from .spool import StoredModel
 from .wrapped import Contribution, Wrapped, check_wrapped, least_hospitals, least_models
 
 Weighting = Literal["equal", "examples", "chain-examples"]
-
-
-@dataclass(frozen=True)
-class Carried:
-    """A model's bytes as a request carries them; an envelope with the leg it was sealed in."""
-
-    data: bytes = field(repr=False)
-    sealed_in: int | None = None
+_FIRST_MODEL = "first"
 
 
 class FedDC(Strategy):
@@ -73,8 +69,9 @@ class FedDC(Strategy):
         Names in `initial_arrays` that are not trained; averaged here, never by `strategy`.
     ramp, tail, random_schedule
         See `strategies.schedule.Schedule`.
-    quorum
-        Share of the drawn hospitals that must answer for a leg to count.
+    quorum, quorum_wait
+        Share of the drawn hospitals that must answer for a leg to count, and the seconds to wait
+        for those who are missing before the experiment ends with an error.
     sealed
         Whether models are sealed for their recipients in hand-overs, so that nobody in between can
         read them. Real hospitals insist on it.
@@ -83,6 +80,13 @@ class FedDC(Strategy):
     route_seed, training_seed
         The two secrets: routes stay with the coordinator, training streams go to the hospitals.
         Drawn at random unless given.
+    experiment
+        Its id; drawn at random unless given.
+    journal
+        Where the experiment's state is kept. One that is on disk lets a killed run go on: `start`
+        on a new FedDC with the same settings, secrets, id and journal resumes it.
+    bell
+        Tells when hospitals may have answered, where something knows; otherwise they are asked.
     observer
         Is told how the experiment goes.
     """
@@ -104,10 +108,14 @@ class FedDC(Strategy):
         tail: float = 0.0,
         random_schedule: bool = False,
         quorum: float = 0.5,
+        quorum_wait: float = 0.0,
         sealed: bool = True,
         start_timeout: float = 120.0,
         route_seed: bytes | None = None,
         training_seed: bytes | None = None,
+        experiment: str | None = None,
+        journal: Journal | None = None,
+        bell: Bell | None = None,
         observer: Observer | None = None,
     ) -> None:
         for name, share in (("fraction", fraction), ("quorum", quorum)):
@@ -134,10 +142,14 @@ class FedDC(Strategy):
         self.tail = tail
         self.random_schedule = random_schedule
         self.quorum = quorum
+        self.quorum_wait = quorum_wait
         self.sealed = sealed
         self.start_timeout = start_timeout
         self.route_seed = route_seed or secrets.token_bytes(SEED_BYTES)
         self.training_seed = training_seed or secrets.token_bytes(SEED_BYTES)
+        self.experiment = experiment or secrets.token_hex(8)
+        self.journal = journal or Journal()
+        self.bell = bell or Bell()
         self.observer = observer or Observer()
         self.schedule(rounds=1)  # refuses impossible periods here, where they were given
 
@@ -161,89 +173,171 @@ class FedDC(Strategy):
         legs = self.schedule(num_rounds).legs
         first_model = to_model(initial_arrays, self.buffers)
         wrapped = Wrapped(self.strategy, first_model, own_init=self.init == "own")
+        config = ConfigRecord(dict(train_config or {}))
         self.summary()
 
         # Set-up: learn who takes part, and have everyone agree to all settings at once.
-        members = meet(
-            grid, self.roster, self.coordinator, patience=self.start_timeout, timeout=timeout
-        )
-        self._check(members, first_model)
-        config = ConfigRecord(dict(train_config or {}))
-        agreed = wrapped.configure(members.nodes, config, grid)
-        descriptor = self._descriptor(num_rounds, agreed)
-        wire = _wire(descriptor)
-        examples = set_up(grid, members, descriptor, timeout=timeout)
-        self._check_examples(examples)
-        planner = self._planner(members, first_model.to_bytes(wire=wire), legs[-1].number)
-        self.observer.started(descriptor.experiment, examples, len(legs))
-        signed: dict[int, bytes] = {}
+        course = self._begin(grid, wrapped, config, legs, timeout)
+        members, planner = course.members, course.planner
 
         result = Result()
-        for leg in legs:
+        for leg in legs[course.legs_done :]:
             log(INFO, "[leg %d/%d] ends in %s", leg.number, len(legs), leg.ending)
             started = time.monotonic()
-            plan = planner.plan(leg, members.present(grid))
-            least = self._least_models(leg, first_model)
-            connected = max(least, least_hospitals(self.strategy))
-            check_quorum(plan, members, absent(plan), quorum=self.quorum, least=connected)
-            nodes = [members.nodes[hospital] for hospital in plan.cohort]
-            if wrapped.configure(nodes, config, grid) != agreed:
-                raise ValueError(
-                    f"{type(self.strategy).__name__} changed its config in leg {leg.number}, but "
-                    "hospitals agree to an experiment's settings once, before it starts"
-                )
+            # The plan: who trains which model, and where it goes then. On disk before it is sent.
+            plan = self._plan(leg, course, config)
             # Locally, at every hospital drawn: train, and send the model.
-            for task in plan.tasks:
-                if task.leg == leg.number:  # what is parked is asked for again, byte for byte
-                    signed[task.hospital] = members.sign(
-                        _request(task, descriptor.experiment, members)
-                    )
-            answers = members.ask(
-                grid,
-                {members.names[task.hospital]: signed[task.hospital] for task in plan.tasks},
-                timeout=timeout,
-                group=f"leg-{leg.number}",
-            )
-            trained, missing = sort_answers(plan, answers, members, wrapped.model, wire)
-            check_quorum(plan, members, missing, quorum=self.quorum, least=least)
-            if missing:
-                who = with_reasons(members, missing)
-                log(WARNING, "leg %d: missing %s", leg.number, who)
+            answers = self._ask(plan, course, timeout)
 
             weights: dict[str, float] = {}
             if leg.ending is Ending.HAND_OVER:
                 # Daisy chaining: model i waits for hospital π(i), which the plan has drawn.
                 planner.handed_over(
-                    plan, {h: Carried(reply.payload, reply.leg) for h, reply in trained.items()}
+                    plan,
+                    {
+                        h: Carried(answers.models[h], reply.leg)
+                        for h, reply in answers.trained.items()
+                    },
+                    declined=answers.declined,
+                    broken=answers.broken,
                 )
             else:
                 # Aggregation: all who were drawn go on from the aggregate.
-                models = self._contributions(plan, trained, members, examples, wire)
+                models = self._contributions(plan, answers, course)
                 aggregate, metrics = wrapped.aggregate(list(models.values()))
-                planner.aggregated(plan, models, Carried(aggregate.to_bytes(wire=wire)))
+                planner.aggregated(plan, models, course.keep(aggregate, leg))
                 weights = {members.names[h]: model.weight for h, model in models.items()}
-                result.arrays = to_record(aggregate)
                 result.train_metrics_clientapp[leg.number] = metrics
                 self.observer.aggregated(leg, aggregate)
-                if evaluate_fn and (figures := evaluate_fn(leg.number, result.arrays)):
+                record = to_record(aggregate)
+                if evaluate_fn and (figures := evaluate_fn(leg.number, record)):
                     result.evaluate_metrics_serverapp[leg.number] = figures
-            signed = {hospital: signed[hospital] for hospital in planner.parked}
+            course.leg_ended(leg)
             self.observer.leg_ended(
                 LegReport(
                     leg=leg,
                     asked=_names(members, plan.drawn),
-                    answers=answers,
-                    missing={members.names[h]: why for h, why in missing.items()},
+                    answers=answers.in_order(members),
+                    missing={members.names[h]: why for h, why in answers.missing.items()},
                     parked=_names(members, planner.parked),
                     seconds=time.monotonic() - started,
                     lost_chains=planner.lost_chains,
+                    missed_rounds=planner.missed_rounds,
                     weights=weights,
                 )
             )
 
-        final = wrapped.model.to_bytes(wire=wire)
-        self.observer.closed(deliver(grid, members, descriptor.experiment, final, timeout=timeout))
+        course.write(self.observer.to_state)  # so that a resumed run delivers the same model
+        result.arrays = to_record(wrapped.model)
+        final = wrapped.model.to_bytes(wire=course.wire)
+        self.observer.closed(deliver(members, self.experiment, final, timeout=timeout))
         return result
+
+    def _begin(
+        self,
+        grid: Grid,
+        wrapped: Wrapped,
+        config: ConfigRecord,
+        legs: tuple[Leg, ...],
+        timeout: float,
+    ) -> Course:
+        """Set an experiment up, or take up the one that the journal tells of."""
+        state = self.journal.load()
+        begun = state is not None and "planner" in state
+        members = meet(
+            grid,
+            self.roster,
+            self.coordinator,
+            patience=self.start_timeout,
+            timeout=timeout,
+            everyone=not begun,
+            bell=self.bell,
+            batch=self.journal.batch,
+        )
+        self._check(members, wrapped)
+        agreed = wrapped.configure([_node(h) for h in range(len(members))], config, grid)
+        descriptor = self._descriptor(legs[-1].last_round + 1, agreed)
+        wire = agreed_wire(descriptor)
+        if state is not None:
+            descriptor = read_descriptor(state, descriptor)
+        else:
+            # The hospitals remember what they agreed to: whoever resumes must ask for the same.
+            note = {"descriptor": descriptor.to_bytes().hex()}
+            self.journal.write(lambda: note, ())
+        examples = (
+            state["examples"] if state and begun else set_up(members, descriptor, timeout=timeout)
+        )
+        self._check_examples(examples)
+        planner = self._planner(members, legs[-1].number)
+        course = Course(self.journal, members, descriptor, agreed, examples, planner, wrapped)
+        if state is not None and begun:
+            course.restore(state)
+            self.observer.restore(state["observer"])
+            log(INFO, "Going on after leg %d", course.legs_done)
+        else:
+            self.journal.spool.put(_FIRST_MODEL, wrapped.model.to_bytes(wire=wire))
+            self.observer.started(self.experiment, examples, len(legs))
+        return course
+
+    def _plan(self, leg: Leg, course: Course, config: ConfigRecord) -> Plan[Carried]:
+        """Plan a leg, and write it down; wait if too few hospitals are there."""
+        members, wrapped = course.members, course.wrapped
+        planned = course.present
+        if planned is not None:
+            plan = course.planner.plan(leg, planned)  # by the run that is resumed, and perhaps sent
+        else:
+            least = max(self._least_models(leg, wrapped.model), least_hospitals(self.strategy))
+            pause = self._pause(leg)
+            while True:
+                present = members.present()
+                plan = course.planner.plan(leg, present)
+                problem = quorum_problem(
+                    plan, members, absent(plan), quorum=self.quorum, least=least
+                )
+                if not problem:
+                    break
+                pause.wait(problem)
+            plan = course.plan(leg, present)
+        nodes = [_node(hospital) for hospital in plan.cohort]
+        if wrapped.configure(nodes, config, members.grid) != course.agreed:
+            raise ValueError(
+                f"{type(self.strategy).__name__} changed its config in leg {leg.number}, but "
+                "hospitals agree to an experiment's settings once, before it starts"
+            )
+        course.write(self.observer.to_state)
+        return plan
+
+    def _ask(self, plan: Plan[Carried], course: Course, timeout: float) -> LegAnswers:
+        """Send a plan's requests and take in the answers; wait if they are too few."""
+        members = course.members
+        expected = Expected(course.wrapped.model, course.wire, course.descriptor.sealed)
+        answers = LegAnswers(plan, members, expected, course.journal.spool)
+        least = self._least_models(plan.leg, course.wrapped.model)
+
+        def problem() -> str:
+            return quorum_problem(plan, members, answers.missing, quorum=self.quorum, least=least)
+
+        pause = self._pause(plan.leg)
+        requests = course.requests(plan)
+        while True:
+            members.ask(
+                requests,
+                timeout=timeout,
+                group=f"leg-{plan.leg.number}",
+                intake=answers.take,
+                enough=lambda: not problem(),
+            )
+            if not problem():
+                break
+            pause.wait(problem())
+            timeout = min(timeout, pause.left)
+            missing = {members.names[hospital] for hospital in answers.missing}
+            requests = {name: request for name, request in requests.items() if name in missing}
+            members.present()
+        if answers.missing:
+            who = with_reasons(members, answers.missing)
+            log(WARNING, "leg %d: missing %s", plan.leg.number, who)
+        return answers
 
     def schedule(self, rounds: int) -> Schedule:
         """Return the legs of an experiment of `rounds` rounds."""
@@ -256,10 +350,17 @@ class FedDC(Strategy):
             secret=self.route_seed if self.random_schedule else None,
         )
 
-    def _check(self, members: Members, model: ModelState) -> None:
+    def _pause(self, leg: Leg) -> Pause:
+        def tell(problem: str) -> None:
+            log(WARNING, "waiting up to %g s: %s", self.quorum_wait, problem)
+            self.observer.waiting(leg, problem)
+
+        return Pause(self.quorum_wait, tell)
+
+    def _check(self, members: Members, wrapped: Wrapped) -> None:
         check_wrapped(
             self.strategy,
-            parameters=trainable_numbers(model),
+            parameters=trainable_numbers(wrapped.model),
             cohort=cohort_size(len(members), self.fraction),
             chained=self.daisy_period is not None or self.fraction < 1,
         )
@@ -282,7 +383,7 @@ class FedDC(Strategy):
             elif key not in ("shape", "classes"):
                 raise ValueError(f"train_config: {key} must be a number, text, true or false")
         return Descriptor(
-            experiment=secrets.token_hex(8),
+            experiment=self.experiment,
             rounds=rounds,
             daisy_period=self.daisy_period,
             aggregation_period=self.aggregation_period,
@@ -295,12 +396,12 @@ class FedDC(Strategy):
             roster=self.roster.digest,
         )
 
-    def _planner(self, members: Members, first_model: bytes, last_leg: int) -> Planner[Carried]:
-        shared = (Carries.AGGREGATE, Carried(first_model))
+    def _planner(self, members: Members, last_leg: int) -> Planner[Carried]:
+        shared = (Carries.AGGREGATE, Carried(_FIRST_MODEL))
         return Planner(
             hospitals=len(members),
             last_leg=last_leg,
-            start=shared if self.init == "shared" else (Carries.NOTHING, Carried(b"")),
+            start=shared if self.init == "shared" else (Carries.NOTHING, Carried("")),
             permutation=self.permutation,
             fraction=self.fraction,
             route_seed=self.route_seed,
@@ -312,27 +413,24 @@ class FedDC(Strategy):
         return least_models(self.strategy, trainable_numbers(model))
 
     def _contributions(
-        self,
-        plan: Plan[Carried],
-        trained: Mapping[int, Trained],
-        members: Members,
-        examples: Mapping[str, int | None],
-        wire: Wire,
+        self, plan: Plan[Carried], answers: LegAnswers, course: Course
     ) -> dict[int, Contribution]:
         """Return the models to aggregate, in roster order, with their weights."""
         contributions = {}
+        names = course.members.names
         for task in plan.tasks:
-            reply = trained.get(task.hospital)
+            hospital = task.hospital
+            reply = answers.trained.get(hospital)
             if reply is None:
                 continue
-            model = ModelState.from_bytes(reply.payload, wire=wire).without_optimizer()
-            self.observer.received(plan.leg, members.names[task.hospital], model)
-            visited = {task.hospital}
+            model = StoredModel(course.journal.spool, answers.models[hospital], course.wire)
+            self.observer.received(plan.leg, names[hospital], model)
+            visited = {hospital}
             if self.weighting == "chain-examples":
                 visited |= set(task.parcel.chain.visits)
-            weight = sum(examples[members.names[hospital]] or 0 for hospital in visited)
-            contributions[task.hospital] = Contribution(
-                node=members.nodes[task.hospital],
+            weight = sum(course.examples[names[each]] or 0 for each in visited)
+            contributions[hospital] = Contribution(
+                node=_node(hospital),
                 model=model,
                 weight=1.0 if self.weighting == "equal" else float(weight),
                 loss=math.nan if reply.loss is None else reply.loss,
@@ -372,26 +470,10 @@ class FedDC(Strategy):
         return self.strategy.aggregate_evaluate(server_round, replies)
 
 
-def _request(task: Task[Carried], experiment: str, members: Members) -> TrainLeg:
-    return TrainLeg(
-        experiment=experiment,
-        leg=task.leg,
-        first_round=task.first_round,
-        local_rounds=task.local_rounds,
-        carries=task.parcel.carries,
-        sealed_in=task.parcel.content.sealed_in,
-        recipient=None if task.recipient is None else members.names[task.recipient],
-        seen=members.heads.get(members.names[task.hospital]),
-        payload=task.parcel.content.data,
-    )
+def _node(hospital: int) -> int:
+    """Return by what number the wrapped strategy knows a hospital, whatever Flower's node is."""
+    return hospital + 1  # 0 would be nobody
 
 
 def _names(members: Members, positions: Iterable[int]) -> tuple[str, ...]:
     return tuple(members.names[position] for position in positions)
-
-
-def _wire(descriptor: Descriptor) -> Wire:
-    wire: Any = descriptor.training.get("wire-dtype", "same")
-    if wire not in get_args(Wire):
-        raise ValueError(f"wire-dtype must be one of {', '.join(get_args(Wire))}, got {wire!r}")
-    return cast(Wire, wire)

@@ -5,9 +5,9 @@ content of a model (`T`) is whatever the engine keeps: an envelope's bytes, an i
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from protocol.messages import Carries
 from protocol.randomness import stream
@@ -100,6 +100,7 @@ class Planner(Generic[T]):
         ]
         self._parked: dict[int, Task[T]] = {}
         self.lost_chains = 0
+        self.missed_rounds = 0
 
     @property
     def parked(self) -> tuple[int, ...]:
@@ -107,7 +108,7 @@ class Planner(Generic[T]):
         return tuple(sorted(self._parked))
 
     def plan(self, leg: Leg, present: Collection[int]) -> Plan[T]:
-        """Plan a leg for the hospitals `present`."""
+        """Plan a leg for the hospitals `present`; nothing changes before it has ended."""
         drawn = self._draw(leg, present)
         cohort = tuple(hospital for hospital in drawn if hospital in present)
         tasks = self._hand_overs(leg, cohort) if leg.ending is Ending.HAND_OVER else []
@@ -115,31 +116,108 @@ class Planner(Generic[T]):
             # A parked hand-over is not asked for again here: its envelope could not be aggregated.
             # Its hospital, if it is back, sends what else waits for it.
             tasks = [self._task(leg, h, None) for h in cohort if self._waiting[h]]
-        for hospital in drawn:
-            # Who was drawn and could not train does not make up for it.
-            self._next_round[hospital] = leg.last_round + 1
         return Plan(leg, drawn, cohort, tuple(sorted(tasks, key=lambda task: task.hospital)))
 
-    def handed_over(self, plan: Plan[T], answers: Mapping[int, T]) -> None:
-        """Account for a leg that ended in a hand-over: `answers` holds the models by sender."""
+    def handed_over(
+        self,
+        plan: Plan[T],
+        answers: Mapping[int, T],
+        *,
+        declined: Collection[int] = (),
+        broken: Collection[int] = (),
+    ) -> None:
+        """Account for a leg that ended in a hand-over: `answers` holds the models by sender.
+
+        Hospitals in `declined` will not send to the recipient they were given: their model stays
+        and gets another. Those in `broken` can never train what they were sent: that chain is lost.
+        Whoever else did not answer is asked again, byte for byte.
+        """
+        self._count_missed(plan, answers)
         for task in plan.tasks:
+            hospital = task.hospital
             if task.leg == plan.leg.number:
-                self._waiting[task.hospital].popleft()
-            if task.hospital in answers and task.recipient is not None:
-                self._parked.pop(task.hospital, None)
-                task.parcel.chain.visits[task.hospital] += 1
-                parcel = Parcel(Carries.ENVELOPE, answers[task.hospital], task.parcel.chain)
+                self._waiting[hospital].popleft()
+            self._parked.pop(hospital, None)
+            if hospital in answers and task.recipient is not None:
+                task.parcel.chain.visits[hospital] += 1
+                parcel = Parcel(Carries.ENVELOPE, answers[hospital], task.parcel.chain)
                 self._waiting[task.recipient].append(parcel)
+            elif hospital in declined:
+                self._waiting[hospital].appendleft(task.parcel)
+            elif hospital in broken:
+                self.lost_chains += 1
             else:
-                self._parked[task.hospital] = task
+                self._parked[hospital] = task
 
     def aggregated(self, plan: Plan[T], answered: Collection[int], aggregate: T) -> None:
         """Account for an aggregation: all who were drawn go on from it, present or not."""
+        self._count_missed(plan, answered)
         for hospital in plan.drawn:
-            models = len(self._waiting[hospital]) + (hospital in self._parked)
-            self.lost_chains += models - (hospital in answered)
+            self.lost_chains += self._models_at(hospital) - (hospital in answered)
             self._parked.pop(hospital, None)
             self._waiting[hospital] = deque([Parcel(Carries.AGGREGATE, aggregate, Chain())])
+
+    # --- on paper, so that a resumed run goes on from here ----------------------------------------
+
+    def contents(self) -> Iterator[T]:
+        """Yield every model that waits, and every one that is being asked for again."""
+        for waiting in self._waiting:
+            yield from (parcel.content for parcel in waiting)
+        yield from (task.parcel.content for task in self._parked.values())
+
+    def to_state(self, write: Callable[[T], Any]) -> dict[str, Any]:
+        """Return all of this book as JSON has it; `write` says how a content is written down."""
+
+        def parcel(parcel: Parcel[T]) -> dict[str, Any]:
+            visits = sorted(parcel.chain.visits.items())
+            return {"carries": parcel.carries, "content": write(parcel.content), "visits": visits}
+
+        return {
+            "next_round": self._next_round,
+            "waiting": [[parcel(entry) for entry in waiting] for waiting in self._waiting],
+            "parked": [
+                {
+                    "leg": task.leg,
+                    "hospital": task.hospital,
+                    "first_round": task.first_round,
+                    "local_rounds": task.local_rounds,
+                    "recipient": task.recipient,
+                    "parcel": parcel(task.parcel),
+                }
+                for task in self._parked.values()
+            ],
+            "lost_chains": self.lost_chains,
+            "missed_rounds": self.missed_rounds,
+        }
+
+    def restore(self, state: Mapping[str, Any], read: Callable[[Any], T]) -> None:
+        """Take over what `to_state` returned."""
+
+        def parcel(entry: Mapping[str, Any]) -> Parcel[T]:
+            visits = Counter(dict(entry["visits"]))
+            return Parcel(Carries(entry["carries"]), read(entry["content"]), Chain(visits))
+
+        self._next_round = list(state["next_round"])
+        self._waiting = [deque(parcel(entry) for entry in entries) for entries in state["waiting"]]
+        self._parked = {
+            entry["hospital"]: Task(**{**entry, "parcel": parcel(entry["parcel"])})
+            for entry in state["parked"]
+        }
+        self.lost_chains = state["lost_chains"]
+        self.missed_rounds = state["missed_rounds"]
+
+    # ----------------------------------------------------------------------------------------------
+
+    def _count_missed(self, plan: Plan[T], answered: Collection[int]) -> None:
+        """Count the rounds that chains did not train; who was drawn does not make up for them."""
+        models = sum(self._models_at(hospital) for hospital in plan.drawn)
+        trained = sum(task.hospital in answered for task in plan.tasks)
+        self.missed_rounds += (models - trained) * plan.leg.local_rounds
+        for hospital in plan.drawn:
+            self._next_round[hospital] = plan.leg.last_round + 1
+
+    def _models_at(self, hospital: int) -> int:
+        return len(self._waiting[hospital]) + (hospital in self._parked)
 
     def _draw(self, leg: Leg, present: Collection[int]) -> tuple[int, ...]:
         size = cohort_size(self.hospitals, self.fraction)

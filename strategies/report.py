@@ -2,18 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from protocol.model_bytes import ModelState
 
 from .exchange import Answer
 from .schedule import Leg
+from .spool import StoredModel
 
 
 @dataclass(frozen=True)
 class LegReport:
     """How one leg went. Hospitals are named; `missing` gives the reason for each.
 
-    `lost_chains` counts the models that aggregations have closed unaggregated, so far.
+    `lost_chains` counts the models that were never aggregated, so far: closed by an aggregation
+    while they waited, or refused for good. `missed_rounds` counts the rounds that models did not
+    train because their hospital did not answer.
     """
 
     leg: Leg
@@ -23,6 +27,7 @@ class LegReport:
     parked: tuple[str, ...]
     seconds: float
     lost_chains: int = 0
+    missed_rounds: int = 0
     weights: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -36,14 +41,24 @@ class Observer:
     def started(self, experiment: str, hospitals: Mapping[str, int | None], legs: int) -> None:
         """The hospitals (name → examples) have agreed; the first leg follows."""
 
-    def received(self, leg: Leg, hospital: str, model: ModelState) -> None:
+    def received(self, leg: Leg, hospital: str, model: StoredModel) -> None:
         """A hospital's own model came in for aggregation, readable by the coordinator."""
+
+    def waiting(self, leg: Leg, problem: str) -> None:
+        """The experiment pauses before or in a leg: there is no quorum, as the problem says."""
 
     def leg_ended(self, report: LegReport) -> None:
         """A leg is complete, and aggregated if that is how it ends."""
 
     def aggregated(self, leg: Leg, model: ModelState) -> None:
         """There is a new aggregate."""
+
+    def to_state(self) -> Mapping[str, Any]:
+        """Return what a resumed run's observer must know, as JSON has it."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `to_state` returned when the run that is resumed last planned a leg."""
 
     def closed(self, answers: Mapping[str, Answer]) -> None:
         """The final model was delivered; the answers hold the hospitals' own evaluation."""

@@ -5,9 +5,8 @@ the shares, and a list that it changed on the way makes keys that open nothing.
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TypeVar
-
-from flwr.serverapp import Grid
 
 from protocol.bundle import BundleError, from_bundle, to_bundle
 from protocol.descriptor import Descriptor
@@ -22,34 +21,31 @@ from protocol.messages import (
     Shares,
 )
 
-from .exchange import Answer
+from .exchange import Answer, Produce
 from .members import ExperimentFailed, Members
 
 R = TypeVar("R", bound=Reply)
 
 
-def set_up(
-    grid: Grid, members: Members, descriptor: Descriptor, *, timeout: float
-) -> dict[str, int | None]:
+def set_up(members: Members, descriptor: Descriptor, *, timeout: float) -> dict[str, int | None]:
     """Have every member agree and make the keys; return their numbers of examples, where told."""
     experiment = descriptor.experiment
     request = SetUp(experiment=experiment, payload=descriptor.to_bytes())
-    agreed = _all(Announcement, members.ask_all(grid, request, timeout=timeout), "agree")
+    agreed = _all(Announcement, members.ask_all(request, timeout=timeout), "agree")
     if descriptor.sealed:
         announcements = {name: reply.payload for name, reply in agreed.items()}
-        _make_keys(grid, members, experiment, announcements, timeout=timeout)
+        _make_keys(members, experiment, announcements, timeout=timeout)
     return {name: reply.examples for name, reply in agreed.items()}
 
 
 def deliver(
-    grid: Grid, members: Members, experiment: str, model: bytes, *, timeout: float
+    members: Members, experiment: str, model: bytes, *, timeout: float
 ) -> Mapping[str, Answer]:
     """Close the experiment; who does not answer has missed only the delivery."""
-    return members.ask_all(grid, Close(experiment=experiment, payload=model), timeout=timeout)
+    return members.ask_all(Close(experiment=experiment, payload=model), timeout=timeout)
 
 
 def _make_keys(
-    grid: Grid,
     members: Members,
     experiment: str,
     announcements: Mapping[str, bytes],
@@ -57,29 +53,21 @@ def _make_keys(
     timeout: float,
 ) -> None:
     request = ExchangeShares(experiment=experiment, payload=to_bundle(announcements))
-    answers = members.ask_all(grid, request, timeout=timeout)
+    answers = members.ask_all(request, timeout=timeout)
     sealed: dict[str, dict[str, bytes]] = {}
     for name, reply in _all(Shares, answers, "exchange keys").items():
         try:
             sealed[name] = from_bundle(reply.payload)
         except BundleError as error:
             raise ExperimentFailed(f"{name} sent no shares: {error}") from error
-    requests = {
-        recipient: members.sign(
-            OpenShares(
-                experiment=experiment,
-                payload=to_bundle(
-                    {
-                        sender: shares[recipient]
-                        for sender, shares in sealed.items()
-                        if recipient in shares
-                    }
-                ),
-            )
-        )
-        for recipient in members.names
-    }
-    answers = members.ask(grid, requests, timeout=timeout, group="open-shares")
+    requests: dict[str, tuple[str, Produce]] = {}
+    for recipient in members.names:
+        pieces = {
+            sender: shares[recipient] for sender, shares in sealed.items() if recipient in shares
+        }
+        data = members.sign(OpenShares(experiment=experiment, payload=to_bundle(pieces)))
+        requests[recipient] = ("open-shares", partial(bytes, data))
+    answers = members.ask(requests, timeout=timeout, group="open-shares")
     tags = {name: r.confirmation for name, r in _all(Ready, answers, "make its key").items()}
     if len(set(tags.values())) > 1:
         raise ExperimentFailed(

@@ -5,9 +5,10 @@ It is shown exactly the leg's cohort and only trainable parameters; whatever els
 """
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import WARNING
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -20,9 +21,12 @@ from numpy.typing import NDArray
 
 from protocol.model_bytes import Arrays, ModelState
 
+from . import strategy_state
 from .radon import RadonPoint, radon_number
+from .spool import StoredModel
 
 _MINIMA = ("min_train_nodes", "min_available_nodes")
+_NUMPY = "numpy.ndarray"  # how Flower calls its arrays' form
 _ROUND_KEY = "server-round"  # FedAvg adds it to every config; our requests carry the leg
 
 
@@ -31,10 +35,13 @@ class Contribution:
     """One hospital's model for an aggregation, in roster order, with its weight and figures."""
 
     node: int
-    model: ModelState
+    model: ModelState | StoredModel  # where models are many, they are read one at a time
     weight: float
     loss: float
     accuracy: float
+
+    def load(self) -> ModelState:
+        return self.model if isinstance(self.model, ModelState) else self.model.load()
 
 
 class Wrapped:
@@ -81,25 +88,53 @@ class Wrapped:
 
     def aggregate(self, contributions: Sequence[Contribution]) -> tuple[ModelState, MetricRecord]:
         """Aggregate the contributions; the result is the new current model."""
-        weights = np.array([contribution.weight for contribution in contributions])
-        weights = weights / weights.sum()
-        models = [contribution.model for contribution in contributions]
         if self._without_model:
-            parameters = _mean([model.parameters for model in models], weights)
+            parameters = _mean(contributions, lambda model: model.parameters)
             metrics = MetricRecord()
             self._without_model, self._probe = False, None
         else:
             parameters, metrics = self._by_strategy(contributions)
             self._round += 1
-        self._warn_of_collapse(parameters, models)
-        buffers = _mean([model.buffers for model in models], weights)
+        self._warn_of_collapse(parameters, contributions)
+        buffers: Arrays = {}
+        if self.model.buffers:
+            buffers = _mean(contributions, lambda model: model.buffers)
         self.model = ModelState(parameters, buffers)
         return self.model, metrics
+
+    # --- on paper, so that a resumed run goes on from here ----------------------------------------
+
+    def to_state(self) -> tuple[dict[str, Any], ModelState, Arrays]:
+        """Return what is to be written down: numbers, the current model, the strategy's arrays."""
+        numbers, arrays = strategy_state.save(_layers(self.strategy))
+        state = {
+            "round": self._round,
+            "without_model": self._without_model,
+            "warned": self._warned,
+            "strategy": numbers,
+        }
+        return state, self.model, arrays
+
+    def restore(self, state: Mapping[str, Any], model: ModelState, arrays: Arrays) -> None:
+        """Take over what `to_state` returned."""
+        # Bytes do not keep the order of names, by which FedAvgM pairs arrays with its momentum.
+        self.model = ModelState(
+            {name: model.parameters[name] for name in self.model.parameters},
+            {name: model.buffers[name] for name in self.model.buffers},
+        )
+        strategy_state.restore(_layers(self.strategy), state["strategy"], arrays)
+        self._round = state["round"]
+        self._warned = state["warned"]
+        self._without_model = state["without_model"]
+        self._probe = copy.deepcopy(self.strategy) if self._without_model else None
+
+    # ----------------------------------------------------------------------------------------------
 
     def _by_strategy(self, contributions: Sequence[Contribution]) -> tuple[Arrays, MetricRecord]:
         inner = _layers(self.strategy)[-1]
         key = str(getattr(inner, "weighted_by_key", "num-examples"))
         loss_key = str(getattr(inner, "train_loss_key", "train_loss"))
+        current, reader = self.model.parameters, _Reader()
         replies = []
         for contribution in contributions:
             metrics = MetricRecord(
@@ -111,8 +146,9 @@ class Wrapped:
             )
             # In the current model's order, which bytes do not keep: FedAvgM and QFedAvg pair a
             # model's arrays with the current model's by position.
-            sent = contribution.model.parameters
-            arrays = _to_record({name: sent[name] for name in self.model.parameters})
+            arrays = ArrayRecord(
+                {name: _array(reader, contribution, name, like) for name, like in current.items()}
+            )
             content = RecordDict({"arrays": arrays, "metrics": metrics})
             replies.append(Message(content, reply_to=self._asked[contribution.node]))
         aggregate, aggregated = self.strategy.aggregate_train(self._round, replies)
@@ -129,11 +165,11 @@ class Wrapped:
         }
         return parameters, aggregated or MetricRecord()
 
-    def _warn_of_collapse(self, parameters: Arrays, models: Sequence[ModelState]) -> None:
+    def _warn_of_collapse(self, parameters: Arrays, models: Sequence[Contribution]) -> None:
         """Warn once when averaging shrinks the models: the mean of m inits has 1/√m their norm."""
         if self._warned:
             return
-        norms = [_norm(model.parameters) for model in models]
+        norms = [_norm(model.load().parameters) for model in models]
         self._warned = True
         if _norm(parameters) < 0.5 * float(np.mean(norms)):
             log(
@@ -268,17 +304,61 @@ def _to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
     return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
 
 
-def _mean(models: Sequence[Arrays], weights: NDArray[np.float64]) -> Arrays:
-    """Average array by array in float64; integers (counters) stay integers."""
-    result: Arrays = {}
-    for name, first in models[0].items():
-        mean = np.zeros(first.shape)
-        for weight, model in zip(weights, models, strict=True):
-            mean += weight * model[name].astype(np.float64)
-        if not np.issubdtype(first.dtype, np.floating):
-            np.rint(mean, out=mean)  # in place: its result for a counter would be no array
-        result[name] = mean.astype(first.dtype)
-    return result
+class _Reader:
+    """Reads stored models and keeps the last: a strategy takes one model's arrays in a row."""
+
+    def __init__(self) -> None:
+        self._last: tuple[StoredModel, ModelState] | None = None
+
+    def load(self, stored: StoredModel) -> ModelState:
+        if self._last is None or self._last[0] is not stored:
+            self._last = None  # before the next is read: never two
+            self._last = (stored, stored.load())
+        return self._last[1]
+
+
+class _StoredArray(Array):
+    """Read when it is asked for: a strategy that adds models up holds one of them at a time."""
+
+    def __init__(
+        self, reader: _Reader, stored: StoredModel, name: str, like: NDArray[np.generic]
+    ) -> None:
+        self.dtype, self.shape, self.stype = str(like.dtype), like.shape, _NUMPY
+        self._reader, self._stored, self._name = reader, stored, name
+
+    @property
+    def data(self) -> bytes:  # type: ignore[override]
+        return Array(self.numpy()).data
+
+    def numpy(self) -> NDArray[Any]:
+        return np.asarray(self._reader.load(self._stored).parameters[self._name])
+
+
+def _array(
+    reader: _Reader, contribution: Contribution, name: str, like: NDArray[np.generic]
+) -> Array:
+    model = contribution.model
+    if isinstance(model, ModelState):
+        return Array(np.asarray(model.parameters[name]))
+    return _StoredArray(reader, model, name, like)
+
+
+def _mean(contributions: Sequence[Contribution], part: Callable[[ModelState], Arrays]) -> Arrays:
+    """Average one part of the models in float64, model by model; counters stay integers."""
+    total = sum(contribution.weight for contribution in contributions)
+    sums: dict[str, NDArray[np.float64]] = {}
+    types: dict[str, np.dtype[Any]] = {}
+    for contribution in contributions:
+        for name, array in part(contribution.load()).items():
+            types[name] = array.dtype
+            scaled = contribution.weight / total * array.astype(np.float64)
+            sums[name] = sums[name] + scaled if name in sums else np.asarray(scaled)
+    return {
+        name: np.asarray(mean if np.issubdtype(types[name], np.floating) else np.rint(mean)).astype(
+            types[name]
+        )
+        for name, mean in sums.items()
+    }
 
 
 def _check_like(expected: Arrays, result: Mapping[str, NDArray[np.generic]], who: str) -> None:

@@ -10,8 +10,9 @@ from flwr.app import Context, Error, Message, RecordDict
 from lab.inprocess import InProcessGrid
 from protocol.messages import Hello, Introduction, Refusal, RefusalCode, encode
 from protocol.records import from_records, to_records
+from strategies import bell
 from strategies import exchange as module
-from strategies.exchange import exchange
+from strategies.exchange import Answer, Exchange, Produce
 
 Conduct = Callable[[Message], Message | None]
 
@@ -33,6 +34,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(bell, "time", clock)
     return clock
 
 
@@ -55,6 +57,16 @@ class StubGrid(InProcessGrid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         return [reply for reply in super().pull_messages(message_ids) if reply is not None]
+
+
+def exchange(
+    grid: InProcessGrid, requests: dict[int, bytes], *, timeout: float, group: str
+) -> dict[int, Answer]:
+    return Exchange(grid).send(by_key(requests), timeout=timeout, group=group)
+
+
+def by_key(requests: dict[int, bytes]) -> dict[int, tuple[str, Produce]]:
+    return {node: (data.hex(), lambda data=data: data) for node, data in requests.items()}  # type: ignore[misc]
 
 
 HELLOS = dict.fromkeys((100, 101, 102), encode(Hello()))
@@ -198,3 +210,117 @@ def test_real_time_is_waited_for() -> None:
     answers = exchange(StubGrid(node_100=lambda _: None), HELLOS, timeout=0.3, group="hello")
     assert answers[100].problem == "no answer in 0.3 s"
     assert 0.3 <= time.monotonic() - started < 5
+
+
+# --- over several legs ----------------------------------------------------------------------------
+
+
+class HeldBack(StubGrid):
+    """Node 101 gets its messages, but its answers stay away until they are let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pushed: list[tuple[int, bytes]] = []
+        self.ids: dict[str, int] = {}
+        self.let_go: set[str] = set()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        (message,) = messages
+        (identifier,) = super().push_messages([message])
+        self.ids[identifier] = message.metadata.dst_node_id
+        self.pushed.append((message.metadata.dst_node_id, from_records(message.content)))
+        return [identifier]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        ready = [i for i in message_ids if self.ids[i] != 101 or i in self.let_go]
+        return super().pull_messages(ready)
+
+    def sent_to_101(self) -> list[str]:
+        return [identifier for identifier, node in self.ids.items() if node == 101]
+
+
+def ask(exchange: Exchange, requests: dict[int, bytes], enough: bool = True) -> dict[int, Answer]:
+    return exchange.send(by_key(requests), timeout=30, group="leg", enough=lambda: enough)
+
+
+def test_who_left_a_request_unanswered_holds_the_next_legs_up_no_more(clock: Clock) -> None:
+    grid = HeldBack()
+    exchange = Exchange(grid)
+    first = ask(exchange, HELLOS)
+    assert (first[101].problem, clock.now) == ("no answer in 30 s", pytest.approx(30, abs=0.3))
+    second = ask(exchange, HELLOS)
+    assert second[100].problem == second[102].problem == ""
+    assert second[101].reply is None
+    assert clock.now < 30 + 5.5
+
+
+def test_who_is_overdue_is_waited_for_where_there_is_no_quorum_without_it(clock: Clock) -> None:
+    exchange = Exchange(HeldBack())
+    ask(exchange, HELLOS)
+    ask(exchange, HELLOS, enough=False)
+    assert clock.now >= 60
+
+
+def test_a_late_answer_is_taken_in_a_later_leg_whichever_message_it_answers(clock: Clock) -> None:
+    for answered in (0, 1):
+        grid = HeldBack()
+        exchange = Exchange(grid)
+        ask(exchange, HELLOS)
+        ask(exchange, HELLOS)
+        grid.let_go.add(grid.sent_to_101()[answered])
+        third = ask(exchange, HELLOS)
+        assert third[101].problem == ""
+        # From now on it counts like everybody else.
+        grid.let_go.clear()
+        before = clock.now
+        ask(exchange, HELLOS)
+        assert clock.now - before >= 30
+
+
+def test_a_hung_hospital_is_not_sent_ever_more_copies(clock: Clock) -> None:
+    grid = HeldBack()
+    exchange = Exchange(grid)
+    for _ in range(12):  # 30 s, then 5 s each: within the first message's life
+        ask(exchange, HELLOS)
+    assert 2 <= len(grid.sent_to_101()) <= 3
+
+
+def test_an_answer_to_another_request_is_not_taken_for_this_one(clock: Clock) -> None:
+    grid = HeldBack()
+    exchange = Exchange(grid)
+    ask(exchange, HELLOS)
+    grid.let_go.update(grid.sent_to_101())
+    new = dict.fromkeys((100, 101, 102), b"another request")
+    assert ask(exchange, new)[101].reply is None
+    assert (101, b"another request") in grid.pushed
+
+
+def test_an_error_counts_only_when_no_copy_is_left(clock: Clock) -> None:
+    def killed(message: Message) -> Message:
+        return Message(Error(code=5, reason="node is gone"), reply_to=message)
+
+    grid = HeldBack()
+    exchange = Exchange(grid)
+    ask(exchange, HELLOS)
+    pull, waiting = grid.pull_messages, dict(grid._pending)
+
+    def first_copy_fails(message_ids: Iterable[str]) -> Iterable[Message]:
+        lost = [waiting.pop(i) for i in list(message_ids) if i in waiting]
+        if len(grid.sent_to_101()) == 2:
+            grid.let_go.add(grid.sent_to_101()[1])
+        return [killed(message) for message in lost] or pull(message_ids)
+
+    grid.pull_messages = first_copy_fails  # type: ignore[method-assign]
+    assert ask(exchange, HELLOS)[101].problem == ""
+
+
+def test_answers_are_taken_in_as_they_arrive_and_only_what_is_kept_is_returned() -> None:
+    seen: list[int] = []
+
+    def intake(node: int, answer: Answer) -> Answer:
+        seen.append(node)
+        return Answer(None, "kept elsewhere", 0.0, 0, 0)
+
+    answers = Exchange(StubGrid()).send(by_key(HELLOS), timeout=5, group="leg", intake=intake)
+    assert sorted(seen) == [100, 101, 102]
+    assert {answer.problem for answer in answers.values()} == {"kept elsewhere"}

@@ -49,6 +49,7 @@ from protocol.records import from_records, to_records
 from protocol.simulated_study import simulated_study
 from server_app.evaluation import Evaluator
 from server_app.settings import Settings
+from strategies import bell as bell_module
 from strategies import exchange as exchange_module
 from strategies import members as members_module
 from strategies.exchange import Answer
@@ -56,6 +57,7 @@ from strategies.feddc import FedDC
 from strategies.members import ExperimentFailed, QuorumNotReached
 from strategies.report import LegReport, Observer
 from strategies.schedule import Ending, Leg
+from strategies.spool import StoredModel
 from tests.conftest import TINY
 
 NAMES = [f"hospital-{number:02}" for number in range(1, 7)]
@@ -150,8 +152,8 @@ class Diary(Observer):
         self.hospitals = dict(hospitals)
         self.grid.leg = 1
 
-    def received(self, leg: Leg, hospital: str, model: ModelState) -> None:
-        self.models.setdefault(leg.number, {})[hospital] = model
+    def received(self, leg: Leg, hospital: str, model: StoredModel) -> None:
+        self.models.setdefault(leg.number, {})[hospital] = model.load()
 
     def aggregated(self, leg: Leg, model: ModelState) -> None:
         self.aggregates[leg.number] = model
@@ -245,6 +247,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(exchange_module, "time", clock)
+    monkeypatch.setattr(bell_module, "time", clock)
     monkeypatch.setattr(members_module, "time", clock)
     return clock
 
@@ -478,7 +481,10 @@ def test_the_same_request_gives_the_same_model_so_lateness_changes_only_routes()
 def test_a_hospital_that_never_answers_does_not_stop_the_others() -> None:
     outcome = run(UnrulyGrid(tiny(aggregation_period=12, sealing=True), always(1, is_deaf)))
     reports = outcome.diary.reports
-    assert all(report.missing == {NAMES[1]: "no answer in 30 s"} for report in reports.values())
+    assert reports[1].missing == {NAMES[1]: "no answer in 30 s"}
+    for leg in range(2, 13):  # from then on nobody waits for it that long
+        assert reports[leg].missing[NAMES[1]].startswith("no answer in 5")
+        assert list(reports[leg].missing) == [NAMES[1]]
     # One chain is parked, and at most one more was sent to it before that was known.
     assert 4 <= len(outcome.diary.models[12]) <= 5
     assert NAMES[1] not in outcome.diary.models[12]
@@ -617,13 +623,15 @@ def test_bytes_that_are_no_model_are_left_out_of_the_aggregate() -> None:
 
 
 def test_a_handed_over_model_that_does_not_fit_is_refused_by_its_recipient() -> None:
-    # The coordinator could not look into a sealed one; the next aggregation closes the chain.
+    # The coordinator could not look into a sealed one. The chain is lost, and said to be.
     outcome = run(UnrulyGrid(tiny(rounds=8), in_leg(1, 3, tampers(not_a_number))))
     recipient = outcome.grid.requests(1)[3].recipient
     reports = outcome.diary.reports
-    for leg in (2, 3):
-        assert dict(reports[leg].missing) == {recipient: "refused: not-finite"}
-    assert not reports[5].missing
+    assert dict(reports[2].missing) == {recipient: "refused: not-finite"}
+    assert (reports[2].lost_chains, reports[2].parked) == (1, ())
+    assert len(outcome.grid.requests(3)) == 5  # one model less; nobody is asked in vain
+    assert not any(reports[leg].missing for leg in (1, 3, 5, 6, 7, 8))
+    assert reports[8].lost_chains == 1
     for aggregate in outcome.diary.aggregates.values():
         assert all(np.isfinite(array).all() for array in aggregate.parameters.values())
 
@@ -640,19 +648,39 @@ def forges(message: Message, reply: Message) -> Message:
 def test_a_request_parked_by_a_refusal_is_the_same_also_after_an_absence() -> None:
     # The refusal moves the hospital's audit trail on, which a new request would have to tell.
     settings = tiny(sealing=True, rounds=6, aggregation_period=6)
-    first = run(UnrulyGrid(settings, in_leg(1, 3, forges)))
-    recipient = NAMES.index(first.grid.requests(1)[3].recipient)
-    outcome = run(UnrulyGrid(settings, in_leg(1, 3, forges), away={3: {recipient}}))
-    refused = "refused: envelope-refused"
-    assert [outcome.diary.reports[leg].missing.get(NAMES[recipient]) for leg in (2, 3, 4)] == [
-        refused,
+    refused = answers(Refusal(code=RefusalCode.INTERNAL_ERROR))  # a full disk, say
+    outcome = run(UnrulyGrid(settings, in_leg(2, 3, refused), away={3: {3}}))
+    assert [outcome.diary.reports[leg].missing.get(NAMES[3]) for leg in (2, 3, 4)] == [
+        "refused: internal-error",
         "not connected",
-        refused,
+        None,
     ]
-    asked = [data for position, data in outcome.grid.asked if position == recipient]
+    asked = [data for position, data in outcome.grid.asked if position == 3]
     again = [data for data in asked if getattr(decode_signed_request(data), "leg", None) == 2]
-    assert len(again) == 3  # in legs 2, 4 and 5
+    assert len(again) == 2  # in legs 2 and 4
     assert len(set(again)) == 1
+
+
+def test_a_model_that_may_not_go_to_its_recipient_goes_to_another() -> None:
+    declines = answers(Refusal(code=RefusalCode.TOO_MANY_TO_ONE))
+    outcome = run(UnrulyGrid(tiny(sealing=True, rounds=6), in_leg(2, 3, declines)))
+    reports = outcome.diary.reports
+    assert reports[2].missing == {NAMES[3]: "refused: too-many-to-one"}
+    assert (reports[2].parked, reports[2].lost_chains) == ((), 0)
+    again = outcome.grid.requests(3)[3]
+    assert again.payload == outcome.grid.requests(2)[3].payload
+    assert again.leg == 3
+
+
+def test_an_unsealed_hand_over_is_not_forwarded_where_sealing_was_agreed() -> None:
+    def opened(message: Message, reply: Message) -> Message:
+        trained = decode_reply(from_records(reply.content))
+        bare = trained.model_copy(update={"sealed": False, "payload": b"readable"})
+        return Message(to_records(encode(bare)), reply_to=message)
+
+    outcome = run(UnrulyGrid(tiny(sealing=True, rounds=6), in_leg(2, 3, opened)))
+    assert outcome.diary.reports[2].missing == {NAMES[3]: "did not seal its model"}
+    assert not any(b"readable" in data for _, data in outcome.grid.asked)
 
 
 # --- too few answer -------------------------------------------------------------------------------

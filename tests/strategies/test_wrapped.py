@@ -632,7 +632,7 @@ def test_a_users_subclass_of_fedavg_aggregates() -> None:
     outcome = run_feddc(UnrulyGrid(tiny()), strategy)
     assert_aggregates(outcome, lambda x, models: (x + models.mean(axis=0)) / 2)
     assert strategy.rounds == [1, 2, 3]  # one server round for each aggregation
-    assert strategy.seen == [[(node, 1.0) for node in range(100, 106)]] * 3  # in roster order
+    assert strategy.seen == [[(node, 1.0) for node in range(1, 7)]] * 3  # in roster order
 
 
 class Largest(Strategy):
@@ -706,8 +706,8 @@ def test_the_strategy_is_shown_the_legs_cohort_and_can_send_nothing() -> None:
 
     grid = UnrulyGrid(tiny(rounds=4), away={2: {0, 1}})
     run_feddc(grid, Curious())
-    everyone = [100, 101, 102, 103, 104, 105]
-    assert shown == [everyone, everyone, [102, 103, 104, 105], everyone, everyone]
+    everyone = [1, 2, 3, 4, 5, 6]  # by their place in the roster
+    assert shown == [everyone, everyone, [3, 4, 5, 6], everyone, everyone]
 
     view = CohortView(grid, [100])
     for attempt in (

@@ -1,0 +1,65 @@
+"""Where an experiment stands, written down before each leg so that a killed run can go on.
+
+Every leg's plan is here before its first request is sent: whoever resumes sends the same bytes,
+gets the answers already given, and arrives at the same model.
+"""
+
+import json
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from .spool import DiskSpool, MemorySpool, Spool, write_durably
+
+State = Mapping[str, Any]
+_FORMAT = 1
+
+
+class JournalError(RuntimeError):
+    """The journal can't be used; the message says why."""
+
+
+class Journal:
+    """Keeps nothing: for simulations, which start anew. Models wait in memory."""
+
+    spool: Spool
+    batch = 1000  # replies that may be in memory at a time
+
+    def __init__(self) -> None:
+        self.spool = MemorySpool()
+
+    def load(self) -> State | None:
+        """Return what was last written, or nothing if the experiment has not begun."""
+        return None
+
+    def write(self, state: Callable[[], State], models: Collection[str]) -> None:
+        """Write down where the experiment stands, and drop all models but those it names."""
+        self.spool.keep_only(models)
+
+
+class DiskJournal(Journal):
+    """Keeps the state and the models in a folder."""
+
+    batch = 1
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._file = folder / "state.json"
+        self.spool = DiskSpool(folder / "models")
+
+    def load(self) -> State | None:
+        try:
+            state = json.loads(self._file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise JournalError(f"{self._file} is damaged: {error}") from error
+        if not isinstance(state, dict) or state.get("format") != _FORMAT:
+            raise JournalError(f"{self._file} was written by another version of FedDC")
+        return state
+
+    def write(self, state: Callable[[], State], models: Collection[str]) -> None:
+        text = json.dumps({"format": _FORMAT, **state()})
+        write_durably(self._file, text.encode())
+        # Only now: until then the earlier state stood, and it may have named other models.
+        self.spool.keep_only(models)

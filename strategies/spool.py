@@ -1,0 +1,91 @@
+"""Where the coordinator keeps models between two messages: in memory, or on disk.
+
+Envelopes of many hospitals do not fit into memory together, and outlive a crash on disk only.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from protocol.model_bytes import ModelState, Wire
+
+
+class Spool(ABC):
+    """Bytes by name. A name is written once, or again with what it had."""
+
+    @abstractmethod
+    def put(self, name: str, data: bytes) -> None:
+        """Keep the bytes; when this returns they survive a crash, if the spool is on disk."""
+
+    @abstractmethod
+    def get(self, name: str) -> bytes:
+        """Return the bytes kept under a name."""
+
+    @abstractmethod
+    def keep_only(self, names: Collection[str]) -> None:
+        """Forget everything else."""
+
+
+class MemorySpool(Spool):
+    """For simulations, which have no use for what a crash leaves."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, bytes] = {}
+
+    def put(self, name: str, data: bytes) -> None:
+        self._kept[name] = data
+
+    def get(self, name: str) -> bytes:
+        return self._kept[name]
+
+    def keep_only(self, names: Collection[str]) -> None:
+        self._kept = {name: data for name, data in self._kept.items() if name in names}
+
+
+class DiskSpool(Spool):
+    """One file each."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._folder = folder
+
+    def put(self, name: str, data: bytes) -> None:
+        write_durably(self._folder / name, data)
+
+    def get(self, name: str) -> bytes:
+        return (self._folder / name).read_bytes()
+
+    def keep_only(self, names: Collection[str]) -> None:
+        for path in self._folder.iterdir():
+            if path.name not in names:
+                path.unlink()
+
+
+@dataclass
+class StoredModel:
+    """A model in a spool, read when it is needed and not kept."""
+
+    spool: Spool
+    name: str
+    wire: Wire
+
+    def load(self) -> ModelState:
+        data = self.spool.get(self.name)
+        return ModelState.from_bytes(data, wire=self.wire).without_optimizer()
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all; when this returns it is on the disk."""
+    draft = path.with_name(path.name + ".draft")
+    with draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
