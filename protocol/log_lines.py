@@ -16,6 +16,12 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FLOWER = re.compile(r"^(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*:\s*(.*)$")
 _UVICORN = re.compile(r"^\d{4}-\d\d-\d\dT\S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) (.*)$")
 _NGINX = re.compile(r"^\d{4}/\d\d/\d\d [\d:]+ \[(\w+)\] (.*)$")
+# What every start and end of a server says, and nobody can act on.
+_ROUTINE = re.compile(
+    r"^(\[uvicorn\.error\] )?((Started|Finished) server process|Waiting for application"
+    r"|Application (startup|shutdown) complete|Uvicorn running on|Shutting down)"
+    r"|^FastAPI lifespan|^SuperLinkLifespan|^ControlServicer\.|/v1/control/\S+ HTTP/1.1\" 200"
+)
 _NGINX_LEVELS = {"warn": "WARNING", "error": "ERROR", "crit": "ERROR", "alert": "ERROR"}
 
 
@@ -44,11 +50,13 @@ def configure(file: Path | None, *, terminal: bool) -> logging.Logger:
 def read_line(text: str) -> tuple[int, str]:
     """Return level and text of a line that another program printed; no text: nothing to log."""
     text = _COLOUR.sub("", text).rstrip()
+    level = "INFO"
     if match := _FLOWER.match(text) or _UVICORN.match(text):
-        return logging.getLevelNamesMapping()[match[1]], match[2].strip()
-    if match := _NGINX.match(text):
-        return logging.getLevelNamesMapping()[_NGINX_LEVELS.get(match[1], "INFO")], match[2]
-    return logging.INFO, text.strip()
+        level, text = match[1], match[2]
+    elif match := _NGINX.match(text):
+        level, text = _NGINX_LEVELS.get(match[1], "INFO"), match[2]
+    text = text.strip()
+    return logging.getLevelNamesMapping()[level], "" if _ROUTINE.search(text) else text
 
 
 class JsonLine(logging.Formatter):

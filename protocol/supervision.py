@@ -30,7 +30,7 @@ class Program:
     """A program to keep running, in a process group of its own."""
 
     name: str
-    command: Sequence[str]
+    command: Callable[[], Sequence[str]]
     environment: Mapping[str, str]
     logger: logging.Logger
     before_start: Callable[[], None] = lambda: None
@@ -76,7 +76,7 @@ class Program:
         self._last.clear()
         self._started = time.monotonic()
         self.process = subprocess.Popen(  # noqa: S603 (our caller's command)
-            [sys.executable, "-P", "-m", "protocol.supervision", str(os.getpid()), *self.command],
+            [sys.executable, "-P", "-m", "protocol.supervision", str(os.getpid()), *self.command()],
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -52,7 +52,9 @@ def _program(study: Study, part: Part, lock: ServiceLock, logger: logging.Logger
 
     if part == "proxy":
         command = proxy.prepare(study)
-        return Program(part, command, dict(os.environ), logger, after_start=note, explain=_explain)
+        return Program(
+            part, lambda: command, dict(os.environ), logger, after_start=note, explain=_explain
+        )
 
     def clear() -> None:
         # A ServerApp that outlived its SuperLink would go on writing to its experiment's folder.
@@ -60,7 +62,7 @@ def _program(study: Study, part: Part, lock: ServiceLock, logger: logging.Logger
 
     return Program(
         part,
-        _superlink(study),
+        lambda: _superlink(study),
         environment(study),
         logger,
         before_start=clear,
