@@ -12,7 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from protocol.connection import Connection
     from protocol.roster import Roster
+
+    from .folder import HospitalFolder
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -46,7 +49,8 @@ def init(
         f"\nSend {card_file} to the coordinator, and read out the fingerprint over the telephone:\n"
         f"    {card.fingerprint}\n"
         f"Then say what your data are in {folder / 'hospital.toml'}, and wait for the roster.\n"
-        f"{folder / 'state'} holds your private key: it never leaves this machine."
+        f"{folder / 'state'} holds your private key: it never leaves this machine.\n"
+        f"{folder / 'transport'} holds the SuperNode's: give supernode.key to the user it runs as."
     )
 
 
@@ -54,6 +58,13 @@ def init(
 def join(
     roster: Annotated[Path, typer.Argument(help="The file that the coordinator sent.")],
     folder: Folder = _HERE,
+    coordinator: Annotated[
+        Path | None,
+        typer.Option(
+            help="How to reach the coordinator, from the same sender.",
+            show_default="coordinator.json beside the roster, if there",
+        ),
+    ] = None,
     yes: Annotated[
         str | None,
         typer.Option(metavar="FINGERPRINT", help="Don't ask: pin the roster if this is its own."),
@@ -76,8 +87,12 @@ def join(
         offered, data = enrolment.read_roster(roster)
         _show(offered, own)
         enrolment.check_roster(offered, settings, own, pinned)
+        beside = roster.parent / "coordinator.json"
+        way = coordinator or (beside if beside.exists() else None)
+        connection = enrolment.read_connection(way, offered) if way else None
     if pinned is not None and pinned.digest == offered.digest:
         typer.echo("This roster is already pinned.")
+        _keep(place, connection)
         return
     if yes is None:
         typer.confirm("Did every hospital read out this fingerprint? Pin the roster?", abort=True)
@@ -86,6 +101,25 @@ def join(
     with _told():
         place.pin(data)
     typer.echo(f"Pinned in {place.roster_file}. A running agent takes it up when restarted.")
+    _keep(place, connection)
+
+
+@app.command("renew-transport-key")
+def renew_transport_key(folder: Folder = _HERE) -> None:
+    """Make a new key for the SuperNode, and a card to send: when the old one was lost or seen."""
+    from . import enrolment
+    from .configuration import Configuration
+    from .folder import HospitalFolder
+
+    place = HospitalFolder(folder)
+    with _told():
+        name = Configuration.read(place.configuration).hospital.name
+        card, card_file = enrolment.renew_transport_key(place, name)
+    typer.echo(
+        f"Send {card_file} to the coordinator; the fingerprint is as before:\n"
+        f"    {card.fingerprint}\n"
+        "Until it is enrolled, `feddc hospital connect` is turned away."
+    )
 
 
 @app.command()
@@ -126,6 +160,36 @@ def serve(folder: Folder = _HERE) -> None:
         roster = place.roster()
         assert roster is not None  # noqa: S101 (one of the essentials)
         run(place, configuration, roster)
+
+
+@app.command()
+def connect(
+    folder: Folder = _HERE,
+    coordinator: Annotated[
+        Path | None,
+        typer.Option(help="The file that says how to reach it.", show_default="what `join` took"),
+    ] = None,
+    socket: Annotated[
+        Path | None,
+        typer.Option(help="The agent's socket.", show_default="hospital.toml's"),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(help="File of JSON lines.", show_default="transport/connect.jsonl"),
+    ] = None,
+) -> None:
+    """Connect the agent with the coordinator: run Flower's SuperNode until told to stop."""
+    # Not `_told`: the SuperNode's machine need have neither torch nor the data's libraries.
+    from .connecting import ConnectError, keep_connected
+    from .folder import FolderError, HospitalFolder
+
+    try:
+        number = keep_connected(HospitalFolder(folder), coordinator, socket, log)
+    except (ConnectError, FolderError) as error:
+        _fail(2, str(error))
+    except OSError as error:
+        _fail(2, f"{error.filename}: {error.strerror}; run this as the courier's user")
+    raise typer.Exit(0 if number else 1)
 
 
 @app.command()
@@ -176,6 +240,14 @@ def forget(
         finally:
             store.close()
     typer.echo("All experiments are forgotten; identity, roster and audit log are as they were.")
+
+
+def _keep(place: "HospitalFolder", connection: "Connection | None") -> None:
+    if connection is None:
+        return
+    with _told():
+        place.keep_connection(connection)
+    typer.echo(f"The coordinator is at {connection.address}: `feddc hospital connect`.")
 
 
 def _show(roster: "Roster", own: bytes) -> None:

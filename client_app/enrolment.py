@@ -1,47 +1,25 @@
 """Entering a study: a hospital makes its identity, then pins the roster that lists it."""
 
-import json
-from dataclasses import dataclass
 from pathlib import Path
 
+from protocol.card import Card
+from protocol.connection import Connection, ConnectionFileError
 from protocol.keys import Identity
 from protocol.roster import Roster, RosterError, fingerprint
 
 from .configuration import AgentSection, HospitalSection, template
 from .folder import HospitalFolder, sync_folder, write_private
+from .transport import new_transport_key
 
 
 class EnrolmentRefused(Exception):
     """A step into a study was not taken; the message says why and what to do."""
 
 
-@dataclass(frozen=True)
-class Card:
-    """What a hospital sends to the coordinator. Nothing in it is secret.
-
-    The SuperNode's transport key has its place here too: it proves a connection, nothing else.
-    """
-
-    name: str
-    identity: bytes
-
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self.identity)
-
-    def to_json(self) -> str:
-        fields = {
-            "name": self.name,
-            "identity": self.identity.hex(),
-            "fingerprint": self.fingerprint,
-        }
-        return json.dumps(fields, indent=2) + "\n"
-
-
 def initialise(folder: HospitalFolder, name: str, study: str) -> tuple[Card, Path]:
     """Make the folder with a new identity and a configuration; return the card and its file."""
     HospitalSection.parse({"name": name, "study": study}, source="command line")
-    for path in (folder.identity_file, folder.configuration):
+    for path in (folder.identity_file, folder.configuration, folder.transport_key_file):
         if path.exists():
             raise EnrolmentRefused(
                 f"{path} is already there, and is never overwritten: choose another --folder, or "
@@ -50,15 +28,47 @@ def initialise(folder: HospitalFolder, name: str, study: str) -> tuple[Card, Pat
     _make_folder(folder.path, 0o711)  # the courier passes through to the socket
     _make_folder(folder.state, 0o700)
     _make_folder(folder.path / Path(AgentSection().socket).parent, 0o750)
+    _make_folder(folder.transport, 0o755)  # only the key in it is secret
     identity = Identity.generate()
-    card = Card(name, identity.public)
-    card_file = folder.path / f"{name}.hospital.json"
-    card_file.write_text(card.to_json())
+    card, card_file = _new_card(folder, name, identity)
     write_private(folder.configuration, template(name, study).encode())
     write_private(folder.identity_file, identity.to_bytes())
     sync_folder(folder.state)
     sync_folder(folder.path)
     return card, card_file
+
+
+def renew_transport_key(folder: HospitalFolder, name: str) -> tuple[Card, Path]:
+    """Make a new transport key in place of the old one; return the new card and its file."""
+    identity = folder.identity()
+    folder.transport_key_file.unlink(missing_ok=True)
+    return _new_card(folder, name, identity)
+
+
+def _new_card(folder: HospitalFolder, name: str, identity: Identity) -> tuple[Card, Path]:
+    private, public = new_transport_key()
+    card = Card.make(name, identity, public)
+    card_file = folder.path / f"{name}.hospital.json"
+    card_file.write_text(card.to_json())
+    write_private(folder.transport_key_file, private)
+    sync_folder(folder.transport)
+    return card, card_file
+
+
+def read_connection(path: Path, roster: Roster) -> Connection:
+    """Read how to reach the coordinator; it must be the coordinator of the roster who says so."""
+    try:
+        connection = Connection.from_json(path.read_bytes())
+    except OSError as error:
+        raise EnrolmentRefused(f"{path}: {error.strerror}") from error
+    except ConnectionFileError as error:
+        raise EnrolmentRefused(f"{path}: {error}; ask the coordinator for it again") from error
+    if not connection.is_signed_by(roster.coordinator):
+        raise EnrolmentRefused(
+            f"{path}: not signed by the coordinator on the roster, "
+            f"{fingerprint(roster.coordinator)}"
+        )
+    return connection
 
 
 def read_roster(path: Path) -> tuple[Roster, bytes]:

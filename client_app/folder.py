@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from protocol.connection import Connection, ConnectionFileError
 from protocol.keys import Identity, InvalidKey
 from protocol.roster import Roster, RosterError
 
@@ -14,7 +15,7 @@ class FolderError(Exception):
 
 @dataclass(frozen=True)
 class HospitalFolder:
-    """`state/` and what is in it are the agent's alone; the courier reaches `socket/` only."""
+    """`state/` and what is in it are the agent's alone; the courier has `socket/`, `transport/`."""
 
     path: Path
 
@@ -37,6 +38,37 @@ class HospitalFolder:
     @property
     def store_file(self) -> Path:
         return self.state / "memory.sqlite"
+
+    @property
+    def transport(self) -> Path:
+        """What the SuperNode needs, and the agent does not: its key, where the coordinator is."""
+        return self.path / "transport"
+
+    @property
+    def transport_key_file(self) -> Path:
+        return self.transport / "supernode.key"
+
+    @property
+    def connection_file(self) -> Path:
+        return self.transport / "coordinator.json"
+
+    def connection(self) -> Connection | None:
+        """Return how to reach the coordinator, or nothing before a `join` that said so."""
+        try:
+            return Connection.from_json(self.connection_file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ConnectionFileError) as error:
+            raise FolderError(
+                f"{self.connection_file}: {_reason(error)}; `join` with the coordinator's again"
+            ) from error
+
+    def keep_connection(self, connection: Connection) -> None:
+        """Put a new way to the coordinator in place of the known one."""
+        self.transport.mkdir(mode=0o755, exist_ok=True)
+        new = self.connection_file.with_suffix(".new")
+        new.write_text(connection.to_json())
+        new.replace(self.connection_file)
 
     def identity(self) -> Identity:
         try:

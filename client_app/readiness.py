@@ -14,6 +14,7 @@ from protocol.roster import fingerprint
 from .configuration import Configuration
 from .enrolment import place_on
 from .folder import FolderError, HospitalFolder
+from .reaching import why_unreachable
 from .socket_client import AgentUnreachable, health
 from .socket_guard import Finding, group_number, guard_socket_folder, guard_state
 from .sqlite_store import SqliteStore
@@ -34,6 +35,7 @@ def examine(folder: HospitalFolder) -> Iterator[Finding]:
     yield from _memory(folder)
     yield from _data(configuration)
     yield from _agent(configuration)
+    yield from _coordinator(folder)
 
 
 def essentials(folder: HospitalFolder, configuration: Configuration) -> Iterator[Finding]:
@@ -163,6 +165,24 @@ def _agent(configuration: Configuration) -> Iterator[Finding]:
         yield Finding("agent", "fine", text)
     else:
         yield Finding("agent", "fine", f"{told['name']} answers (version {told['version']})")
+
+
+def _coordinator(folder: HospitalFolder) -> Iterator[Finding]:
+    try:
+        connection = folder.connection()
+    except FolderError as error:
+        yield Finding("coordinator", "warning", str(error), "`feddc hospital join ROSTER`")
+        return
+    if connection is None:
+        text = "no file says where it is"
+        remedy = "`feddc hospital join` with the coordinator.json that came with the roster"
+        yield Finding("coordinator", "warning", text, remedy)
+    elif problem := why_unreachable(connection):
+        # A warning only: where the agent runs there should be no network at all.
+        remedy = "check this where `feddc hospital connect` runs; the firewall, HTTPS_PROXY"
+        yield Finding("coordinator", "warning", f"{connection.address}: {problem}", remedy)
+    else:
+        yield Finding("coordinator", "fine", f"{connection.address} answers, and is the right one")
 
 
 def _network() -> Iterator[Finding]:

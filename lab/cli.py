@@ -14,6 +14,7 @@ from lab.simulate_command import simulate
 
 # What a group is for, and the Typer app that has its commands.
 GROUPS = {
+    "coordinator": ("Coordinate a study of hospitals.", "server_app.commands:app"),
     "hospital": ("Take part in a study with your own data.", "client_app.commands:app"),
     "lab": ("Compare methods on one machine.", "lab.commands:app"),
 }

@@ -16,11 +16,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lab import own_processes
 from learning.settings import Scalar
+from server_app import own_processes
 
 if TYPE_CHECKING:
-    from lab.control_api import ControlApi, RunStatus
+    from server_app.control_api import ControlApi, RunStatus
 
 _PACKAGES = Path(__file__).resolve().parents[1]
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -49,13 +49,13 @@ def run_app(
     """
     with own_processes.new_home() as home, _superlink(home) as superlink:
         # Imported only here: Flower's modules take a second, and so does the SuperLink.
-        from lab import control_api
+        from server_app import control_api
 
         try:
             bundle = control_api.pack(server_app=server_app, client_app=client_app, config=config)
             superlink.wait_until(lambda: control_api.is_up(superlink.address))
             control = control_api.ControlApi(superlink.address)
-            run_id = control.start_run(bundle, nodes=nodes, cpus=_ray_cpus(nodes, cpus))
+            run_id = control.start_simulation(bundle, nodes=nodes, cpus=_ray_cpus(nodes, cpus))
             log = _LogCopy(control, run_id, log_path, verbose)
             simulation = _SimulationProcess(home)
             while log.is_alive():
@@ -132,7 +132,7 @@ class _LogCopy(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        from lab.control_api import RequestError
+        from server_app.control_api import RequestError
 
         with self._path.open("a", encoding="utf-8", buffering=1) as file:
             try:

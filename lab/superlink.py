@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flwr.superlink.cli import flower_superlink
 
-from lab import own_processes
+from server_app import own_processes
 
 
 def main() -> None:

@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_private_key
 from typer.testing import CliRunner
 
 from client_app.audit import AuditTrail
 from client_app.sqlite_store import SqliteStore
 from lab.cli import app
+from protocol.card import Card
 from protocol.keys import Identity
 from protocol.roster import fingerprint
 
@@ -41,12 +43,12 @@ def test_init_makes_a_private_identity_and_a_card_to_send(tmp_path: Path) -> Non
     assert done.exit_code == 0
     key = folder / "state" / "identity.key"
     public = Identity.from_bytes(key.read_bytes()).public
-    card = json.loads((folder / "St Mary.hospital.json").read_text())
-    assert card == {
-        "name": "St Mary",
-        "identity": public.hex(),
-        "fingerprint": fingerprint(public),
-    }
+    card = Card.from_json((folder / "St Mary.hospital.json").read_bytes())
+    assert (card.name, card.identity) == ("St Mary", public)
+    transport = (folder / "transport" / "supernode.key").read_bytes()
+    assert load_ssh_private_key(transport, None).public_key() == load_pem_public_key(
+        card.transport_pem
+    )
     assert f"\n    {fingerprint(public)}\n" in done.stdout
     assert str(folder / "St Mary.hospital.json") in done.stdout
     assert key.read_bytes().hex() not in done.stdout
@@ -57,13 +59,18 @@ def test_init_makes_a_private_identity_and_a_card_to_send(tmp_path: Path) -> Non
         "socket": 0o750,
         "state": 0o700,
         "state/identity.key": 0o600,
+        "transport": 0o755,
+        "transport/supernode.key": 0o600,
     }
 
 
-@pytest.mark.parametrize("kept", ["state/identity.key", "hospital.toml"])
+KEPT = ("state/identity.key", "hospital.toml", "transport/supernode.key")
+
+
+@pytest.mark.parametrize("kept", KEPT)
 def test_init_never_overwrites(kept: str, tmp_path: Path) -> None:
     feddc("init", "--name", "St Mary", "--folder", tmp_path)
-    for file in {"state/identity.key", "hospital.toml"} - {kept}:
+    for file in set(KEPT) - {kept}:
         (tmp_path / file).unlink()
     before = (tmp_path / kept).read_bytes()
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lab import own_processes
-from lab.control_api import pack
 from lab.flower_engine import EngineError, run_app
+from server_app import own_processes
+from server_app.control_api import pack
 
 STUB_APP = Path(__file__).parent / "stub_app"
 # Deaf to everything but SIGKILL, and with a child in a session of its own, as Ray's daemons are.

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 import lab.simulate
-from lab.control_api import RunStatus
 from lab.flower_engine import EngineError
 from lab.simulate import SimulationFailed, simulate
 from lab.simulate_command import JSON_KEYS
 from learning.settings import SettingsError
+from server_app.control_api import RunStatus
 from server_app.settings import Settings
 
 STUB_APP = Path(__file__).parent / "stub_app"

@@ -1,0 +1,161 @@
+"""The hospital's connection: Flower's SuperNode, kept running, with the courier's node config.
+
+Only outgoing HTTPS to the coordinator's address is needed. `HTTPS_PROXY` is obeyed; what Flower's
+own processes say to each other on this machine never goes through a proxy.
+"""
+
+import os
+import shutil
+import socket as sockets
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+from protocol import log_lines
+from protocol.connection import Connection, ConnectionFileError
+from protocol.supervision import Program, keep_running
+
+from .folder import HospitalFolder
+
+_PACKAGES = Path(__file__).resolve().parents[1]
+_POLL_SECONDS = "0.05"
+_SOCKET = Path("socket") / "agent.sock"
+_LOCAL = "127.0.0.1,localhost"
+
+
+class ConnectError(Exception):
+    """The SuperNode can't be started like this; the message says what to do."""
+
+
+def keep_connected(
+    folder: HospitalFolder, coordinator: Path | None, socket: Path | None, log: Path | None
+) -> int:
+    """Run the SuperNode until a signal asks to end; return the signal's number."""
+    connection = _connection(folder, coordinator)
+    key = _key(folder)
+    agent = (socket or _socket(folder)).absolute()
+    if "'" in str(agent):
+        raise ConnectError(f"{agent}: Flower can't take a socket whose path has a quotation mark")
+    log_file = _writable(log or folder.transport / "connect.jsonl", asked=log is not None)
+    logger = log_lines.configure(log_file, terminal=True)
+    if log_file is None:
+        logger.warning(f"{folder.transport} can't be written: the log goes to the terminal only")
+    with tempfile.TemporaryDirectory(prefix="feddc-supernode-") as home:
+        authority = Path(home) / "coordinator.crt"
+        authority.write_text(connection.certificate)
+        program = Program(
+            "supernode",
+            _command(connection, authority, key, agent),
+            _environment(Path(home)),
+            logger.getChild("supernode"),
+            explain=_explain,
+        )
+        logger.info(f"connecting to {connection.address}; the agent's socket is {agent}")
+        number = keep_running([program])
+        logger.info("disconnected")
+    return number
+
+
+def _command(
+    connection: Connection, authority: Path, key: Path, agent: Path
+) -> Callable[[], list[str]]:
+    path = Path(sys.executable).parent / "flower-supernode"
+    supernode = str(path) if path.exists() else shutil.which("flower-supernode")
+    if supernode is None:
+        raise ConnectError("flower-supernode is not installed: install feddc again")
+    return lambda: [
+        supernode,
+        f"--superlink={connection.address}",
+        f"--root-certificates={authority}",
+        f"--auth-supernode-private-key={key}",
+        f"--node-config=agent-socket='{agent}'",
+        "--isolation=subprocess",
+        "--host=127.0.0.1",
+        f"--port={_free_port()}",  # of the API for its own courier; another at every start
+    ]
+
+
+def _environment(home: Path) -> dict[str, str]:
+    ours = {
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        # Read by the SuperExec, which starts a courier for every request.
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": _POLL_SECONDS,
+        "PYTHONUNBUFFERED": "1",
+        "PATH": _joined(str(Path(sys.executable).parent), os.environ.get("PATH")),
+        "PYTHONPATH": _joined(str(_PACKAGES), os.environ.get("PYTHONPATH")),
+    }
+    for name in ("NO_PROXY", "no_proxy"):
+        ours[name] = f"{_LOCAL},{os.environ.get(name, '')}".rstrip(",")
+    return dict(os.environ) | ours
+
+
+def _explain(code: int, last: str) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in last:
+        return (
+            "found another certificate than the study's: somebody is in between, or the "
+            "coordinator.json is an old one. Ask the coordinator over the telephone"
+        )
+    if "Failed to activate SuperNode" in last or "Invalid SuperNode authentication" in last:
+        return "was turned away: the coordinator has not enrolled this SuperNode's key"
+    return ""
+
+
+def _connection(folder: HospitalFolder, file: Path | None) -> Connection:
+    if file is not None:
+        try:
+            return Connection.from_json(file.read_bytes())
+        except ConnectionFileError as error:
+            raise ConnectError(f"{file}: {error}; ask the coordinator for it again") from error
+    connection = folder.connection()
+    if connection is None:
+        raise ConnectError(
+            f"{folder.connection_file}: not there; `feddc hospital join` with the coordinator.json "
+            "that came with the roster, or give --coordinator FILE"
+        )
+    return connection
+
+
+def _key(folder: HospitalFolder) -> Path:
+    key = folder.transport_key_file.absolute()
+    if not key.exists():
+        raise ConnectError(
+            f"{key}: not there; `feddc hospital init` makes it, `renew-transport-key` a new one"
+        )
+    if not os.access(key, os.R_OK):
+        raise ConnectError(f"{key}: can't be read; give it to the user who runs this (chown)")
+    return key
+
+
+def _socket(folder: HospitalFolder) -> Path:
+    """Return the agent's socket; the file that says where may be the agent's alone."""
+    try:
+        values = tomllib.loads(folder.configuration.read_text(encoding="utf-8"))
+        return folder.path / str(values.get("agent", {}).get("socket", _SOCKET))
+    except (OSError, tomllib.TOMLDecodeError, AttributeError):
+        return folder.path / _SOCKET
+
+
+def _writable(path: Path, *, asked: bool) -> Path | None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+    except OSError as error:
+        if asked:
+            raise ConnectError(f"{path}: {error.strerror}; give another --log") from error
+        return None
+    return path
+
+
+def _free_port() -> int:
+    with sockets.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _joined(first: str, rest: str | None) -> str:
+    return f"{first}{os.pathsep}{rest}" if rest else first

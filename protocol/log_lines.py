@@ -1,0 +1,87 @@
+"""One form of log on both sides: JSON lines to a file, readable lines to the terminal."""
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+LOGGER = "feddc"
+_FILE_BYTES, _FILES = 10_000_000, 5
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# Flower's "INFO :      text", uvicorn's "2026-01-01T00:00:00.000Z INFO [uvicorn.error] text"
+# and nginx's "2026/01/01 00:00:00 [warn] 1#1: text".
+_FLOWER = re.compile(r"^(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*:\s*(.*)$")
+_UVICORN = re.compile(r"^\d{4}-\d\d-\d\dT\S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) (.*)$")
+_NGINX = re.compile(r"^\d{4}/\d\d/\d\d [\d:]+ \[(\w+)\] (.*)$")
+# What every start and end of a server says, and nobody can act on.
+_ROUTINE = re.compile(
+    r"^(\[uvicorn\.error\] )?((Started|Finished) server process|Waiting for application"
+    r"|Application (startup|shutdown) complete|Uvicorn running on|Shutting down)"
+    r"|^FastAPI lifespan|^SuperLinkLifespan|^ControlServicer\.|/v1/control/\S+ HTTP/1.1\" 200"
+)
+_NGINX_LEVELS = {"warn": "WARNING", "error": "ERROR", "crit": "ERROR", "alert": "ERROR"}
+
+
+def configure(file: Path | None, *, terminal: bool) -> logging.Logger:
+    """Send what is logged below `feddc` to a file of JSON lines, to stderr, or to both."""
+    logger = logging.getLogger(LOGGER)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+        handler.close()
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        rotating = RotatingFileHandler(
+            file, maxBytes=_FILE_BYTES, backupCount=_FILES, encoding="utf-8"
+        )
+        rotating.setFormatter(JsonLine())
+        logger.addHandler(rotating)
+    if terminal:
+        stream = logging.StreamHandler(sys.stderr)
+        stream.setFormatter(ReadableLine())
+        logger.addHandler(stream)
+    return logger
+
+
+def read_line(text: str) -> tuple[int, str]:
+    """Return level and text of a line that another program printed; no text: nothing to log."""
+    text = _COLOUR.sub("", text).rstrip()
+    level = "INFO"
+    if match := _FLOWER.match(text) or _UVICORN.match(text):
+        level, text = match[1], match[2]
+    elif match := _NGINX.match(text):
+        level, text = _NGINX_LEVELS.get(match[1], "INFO"), match[2]
+    text = text.strip()
+    return logging.getLevelNamesMapping()[level], "" if _ROUTINE.search(text) else text
+
+
+class JsonLine(logging.Formatter):
+    """Formats a record as one JSON object on one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "source": _source(record),
+            "text": record.getMessage(),
+        }
+        if record.exc_info:
+            fields["trace"] = self.formatException(record.exc_info)
+        return json.dumps(fields, ensure_ascii=False)
+
+
+class ReadableLine(logging.Formatter):
+    """Formats a record for people: local time, where it comes from, what it says."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        loud = f"{record.levelname}: " if record.levelno > logging.INFO else ""
+        return f"{time} {_source(record)}: {loud}{record.getMessage()}"
+
+
+def _source(record: logging.LogRecord) -> str:
+    return record.name.removeprefix(f"{LOGGER}.")

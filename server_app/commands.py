@@ -1,0 +1,274 @@
+"""`feddc coordinator`: the commands of whoever coordinates a study."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from .serving import Part
+    from .study import Study
+
+app = typer.Typer(no_args_is_help=True)
+
+Folder = Annotated[
+    Path,
+    typer.Option(
+        "--study", envvar="FEDDC_STUDY", help="The study's folder.", show_default="./study"
+    ),
+]
+_HERE = Path("study")
+_WIDTH_OF_A_FILE = 160
+
+
+@app.callback()
+def coordinator() -> None:
+    """Coordinate a study: enrol hospitals, run experiments, watch and resume them."""
+
+
+@app.command()
+def init(
+    name: Annotated[str, typer.Option(help="The study, as all will call it.")],
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Where hospitals will reach this machine.")
+    ],
+    listen: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where the proxy listens, if that differs.",
+            show_default="0.0.0.0 and the address's port",
+        ),
+    ] = "",
+    internal_port: Annotated[
+        int, typer.Option(min=1, max=65535, help="The SuperLink's, on this machine only.")
+    ] = 28000,
+    study: Folder = _HERE,
+) -> None:
+    """Make a study's folder: the coordinator's identity, certificates, settings."""
+    from protocol.roster import fingerprint
+
+    from .founding import found
+
+    with told():
+        made = found(study, name=name, address=address, listen=listen, internal_port=internal_port)
+        public = made.identity().public
+    typer.echo(
+        f"The study {name} is in {made.folder}.\n"
+        f"Hospitals will connect to {made.address}; the coordinator's fingerprint is\n"
+        f"    {fingerprint(public)}\n"
+        f"identity.key and tls/ hold private keys: back them up, and show them to nobody.\n"
+        "Next: `feddc coordinator enrol` the file that each hospital sends."
+    )
+
+
+@app.command()
+def enrol(
+    hospital_file: Annotated[Path, typer.Argument(help="The .hospital.json that it sent.")],
+    study: Folder = _HERE,
+    yes: Annotated[
+        str | None,
+        typer.Option(metavar="FINGERPRINT", help="Don't ask: enrol it if this is its own."),
+    ] = None,
+) -> None:
+    """Show who a hospital's file is from, ask, and make it a member."""
+    from . import members
+
+    with told():
+        place = _open(study)
+        card, present = members.read_card(hospital_file), members.enrolled(place)
+        typer.echo(f"hospital     {card.name}\nfingerprint  {card.fingerprint}\n")
+        if card in present:
+            typer.echo("It is a member already.")
+        else:
+            members.check_new(card, present, place.identity().public)
+            if yes is None:
+                typer.confirm("Did the hospital read out this fingerprint? Enrol it?", abort=True)
+            elif yes.replace(" ", "").upper() != card.fingerprint.replace(" ", ""):
+                fail(1, f"--yes {yes}: the file's fingerprint is {card.fingerprint}; not enrolled")
+            members.add(place, card)
+            typer.echo(f"{card.name} is a member.")
+        _register_if_up(place)
+        if not members.is_roster_current(place):
+            typer.echo("When all are enrolled: `feddc coordinator roster`.")
+
+
+@app.command()
+def remove(
+    name: Annotated[str, typer.Argument(help="The member, as the roster calls it.")],
+    study: Folder = _HERE,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+) -> None:
+    """Remove a member: it can't connect any more, and the next roster is without it."""
+    from . import members
+
+    with told():
+        place = _open(study)
+        if not yes:
+            typer.confirm(f"Remove {name} from the study?", abort=True)
+        members.remove(place, name)
+        typer.echo(f"{name} is no member any more.")
+        _register_if_up(place)
+        typer.echo(
+            "Next: `feddc coordinator roster`, and send it to the hospitals: until they have "
+            f"joined with it, theirs still lists {name}."
+        )
+
+
+@app.command()
+def roster(study: Folder = _HERE) -> None:
+    """Sign the roster of the present members; a changed one opens a new epoch."""
+    from . import members
+
+    with told():
+        place = _open(study)
+        made, is_new = members.write_roster(place)
+        place.write_connection()
+    table = Table("member", "fingerprint", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for member in made.members:
+        table.add_row(Text(member.name), member.fingerprint)
+    typer.echo(f"study        {made.study}\nepoch        {made.epoch}\n")
+    console().print(table)
+    typer.echo(f"\nfingerprint of this roster:\n    {made.fingerprint}\n")
+    if is_new:
+        typer.echo(
+            f"Send {place.for_hospitals} to every hospital (nothing in it is secret), and compare "
+            "the fingerprint\nover the telephone. Each pins it with `feddc hospital join`."
+        )
+    else:
+        typer.echo(f"The members are those of the last roster. It is in {place.for_hospitals}.")
+
+
+@app.command()
+def renew(study: Folder = _HERE) -> None:
+    """Renew the server's certificate; hospitals notice nothing."""
+    from . import certificates
+
+    with told():
+        place = _open(study)
+        certificates.make_server_certificate(place.tls, place.address.host)
+        left = certificates.days_left(place.tls)
+    typer.echo(
+        f"The new certificate is good for {left} days. It is used after the next `down` and `up`, "
+        "best between two experiments."
+    )
+
+
+@app.command()
+def up(
+    study: Folder = _HERE,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay, and show the log: for containers.")
+    ] = False,
+    only: Annotated[
+        Literal["superlink", "proxy"] | None,
+        typer.Option(help="Only this part, where the other has a container of its own."),
+    ] = None,
+) -> None:
+    """Start the SuperLink, and the proxy before it that hospitals connect to."""
+    from . import services
+    from .serving import PARTS, serve
+
+    parts: tuple[Part, ...] = PARTS if only is None else (only,)
+    with told():
+        place = _open(study)
+        _renew_if_needed(place)
+        if foreground:
+            raise typer.Exit(_exit_code(serve(place, parts, terminal=True)))
+        if services.running(place):
+            _wait_until_it_answers(place, parts)
+            typer.echo("The coordinator is already up.")
+        else:
+            services.start(place, parts)
+            typer.echo(f"The coordinator is up: hospitals connect to {place.address}.")
+        if "superlink" in parts:
+            _register_if_up(place)
+
+
+@app.command()
+def down(study: Folder = _HERE) -> None:
+    """Stop SuperLink and proxy; a running experiment can be resumed later."""
+    from . import services
+
+    with told():
+        was_up = services.stop(_open(study))
+    typer.echo("The coordinator is down." if was_up else "The coordinator was not up.")
+
+
+# --- what the commands share ----------------------------------------------------------------------
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Say what went wrong in one line."""
+    from learning.settings import SettingsError
+
+    from .certificates import CertificateError
+    from .members import EnrolmentError
+    from .proxy import ProxyError
+    from .service_lock import AlreadyUp
+    from .serving import ServiceError
+    from .study import StudyError
+
+    try:
+        yield
+    except (EnrolmentError, ServiceError, ProxyError, CertificateError, AlreadyUp) as error:
+        fail(1, str(error))
+    except (StudyError, SettingsError) as error:
+        fail(2, str(error))
+    except OSError as error:
+        fail(2, f"{error.filename}: {error.strerror}; run this as the owner of the study's folder")
+
+
+def fail(code: int, message: str) -> NoReturn:
+    typer.echo(f"feddc: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def console() -> Console:
+    shown = Console(highlight=False)
+    # A file has no width; cut-off fingerprints are no use.
+    return shown if shown.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_FILE)
+
+
+def _open(folder: Path) -> "Study":
+    from .study import Study
+
+    return Study.open(folder)
+
+
+def _register_if_up(place: "Study") -> None:
+    from .services import answers
+
+    if not answers(place, "superlink"):
+        return
+    from .registration import register_members  # imports Flower: a second
+
+    changes = register_members(place)
+    if changes.registered:
+        typer.echo(f"May connect from now on: {', '.join(changes.registered)}.")
+    if changes.unregistered:
+        typer.echo(f"May no longer connect: {', '.join(changes.unregistered)}.")
+
+
+def _renew_if_needed(place: "Study") -> None:
+    from . import certificates
+
+    if reason := certificates.why_renew(place.tls, place.address.host):
+        certificates.make_server_certificate(place.tls, place.address.host)
+        typer.echo(f"The server's certificate was renewed: {reason}.")
+
+
+def _wait_until_it_answers(place: "Study", parts: "tuple[Part, ...]") -> None:
+    from .services import wait_until_it_answers
+
+    wait_until_it_answers(place, parts)
+
+
+def _exit_code(number: int) -> int:
+    return 0 if number else 1

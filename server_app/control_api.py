@@ -1,0 +1,183 @@
+"""What is asked of a SuperLink, through the API behind Flower's own `flwr` command.
+
+Every `flwr` call is a new process that spends a second on imports; a run needs three. These are
+the same requests from this process. The modules are not Flower's public interface: flwr is pinned
+to one minor version, and the end-to-end tests notice when it moves.
+"""
+
+import hashlib
+import json
+import os
+import ssl
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import httpx
+import tomli_w
+from flwr.cli.build import build_fab_from_files
+from flwr.common.serde import fab_to_proto
+from flwr.proto.control_pb2 import (
+    ListNodesRequest,
+    ListRunsRequest,
+    RegisterNodeRequest,
+    StartRunRequest,
+    StopRunRequest,
+    StreamLogsRequest,
+    UnregisterNodeRequest,
+)
+from flwr.proto.fab_pb2 import Fab as FabMessage
+from flwr.proto.federation_config_pb2 import SimulationConfig
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+
+from learning.settings import Scalar
+
+RequestError = httpx.HTTPError  # refused, or the SuperLink is gone
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """A run's state in Flower's words, e.g. `finished:completed`."""
+
+    status: str
+    details: str
+
+
+@dataclass(frozen=True)
+class Node:
+    """A registered SuperNode."""
+
+    node_id: int
+    name: str
+    public_key: bytes  # PEM
+    status: str  # registered, online, offline
+    online_until: float | None
+
+    @property
+    def is_online(self) -> bool:
+        return self.status == "online"
+
+    @property
+    def last_seen(self) -> float | None:
+        """When it was last heard of, in seconds since 1970; a minute more or less."""
+        # A SuperNode is given time for two heartbeats, each of half a minute.
+        return None if self.online_until is None else min(self.online_until - 60, time.time())
+
+
+class ControlApi:
+    """A connection to a SuperLink on this machine; with TLS if its authority is given."""
+
+    def __init__(self, address: str, *, authority: bytes | None = None) -> None:
+        with _proxies_ignored():
+            self._client = ControlHttpClient.from_server_address(
+                address, insecure=authority is None, root_certificates=authority, interceptors=[]
+            )
+
+    def start_simulation(self, bundle: bytes, *, nodes: int, cpus: int | None) -> int:
+        """Start the app on `nodes` simulated SuperNodes; return the run's id."""
+        engine = SimulationConfig(
+            num_supernodes=nodes, client_resources_num_cpus=1, init_args_num_cpus=cpus
+        )
+        request = StartRunRequest(fab=_fab(bundle), override_federation_config=engine)
+        return self._client.StartRun(request).run_id
+
+    def start_run(self, bundle: bytes) -> int:
+        """Start the app on the SuperNodes that are registered; return the run's id."""
+        return self._client.StartRun(StartRunRequest(fab=_fab(bundle))).run_id
+
+    def stop_run(self, run_id: int) -> None:
+        self._client.StopRun(StopRunRequest(run_id=run_id))
+
+    def nodes(self) -> list[Node]:
+        """Return the SuperNodes that are registered now."""
+        return [
+            Node(
+                node.node_id,
+                node.name,
+                node.public_key,
+                node.status,
+                node.online_until if node.HasField("online_until") else None,
+            )
+            for node in self._client.ListNodes(ListNodesRequest()).nodes_info
+            if node.status != "unregistered"
+        ]
+
+    def register_node(self, name: str, public_key: bytes) -> int:
+        """Let the SuperNode with this key (PEM) connect; return its id."""
+        request = RegisterNodeRequest(public_key=public_key, name=name)
+        return self._client.RegisterNode(request).node_id
+
+    def unregister_node(self, node_id: int) -> None:
+        self._client.UnregisterNode(UnregisterNodeRequest(node_id=node_id))
+
+    def log(self, run_id: int) -> Iterator[str]:
+        """Yield the run's log as it is written; ends when the run has finished."""
+        for part in self._client.StreamLogs(StreamLogsRequest(run_id=run_id, after_timestamp=0)):
+            yield part.log_output
+
+    def status(self, run_id: int) -> RunStatus:
+        """Ask how the run is doing."""
+        run = self._client.ListRuns(ListRunsRequest(run_id=run_id)).run_dict[run_id]
+        parts = (run.status.status, run.status.sub_status)
+        return RunStatus(":".join(part for part in parts if part), run.status.details)
+
+
+def pack(*, server_app: str, client_app: str, config: Mapping[str, Scalar]) -> bytes:
+    """Return a Flower App Bundle that names the app's two components and holds its run config.
+
+    It carries no code: everyone imports the packages they installed themselves, and no file of the
+    user's can be shipped by accident.
+    """
+    app = {
+        "publisher": "feddc",
+        "components": {"serverapp": server_app, "clientapp": client_app},
+        "config": dict(config),
+    }
+    project = {"name": "feddc", "version": "0", "description": "FedDC", "license": "Apache-2.0"}
+    pyproject = tomli_w.dumps({"project": project, "tool": {"flwr": {"app": app}}})
+    bundle, _ = build_fab_from_files({"pyproject.toml": pyproject.encode()})
+    return bundle
+
+
+def is_up(address: str, authority: bytes | None = None) -> bool:
+    """Tell whether a SuperLink answers at the address."""
+    verify = ssl.create_default_context(cadata=authority.decode()) if authority else True
+    scheme = "https" if authority else "http"
+    try:
+        answer = httpx.get(
+            f"{scheme}://{address}/health", trust_env=False, timeout=2, verify=verify
+        )
+    except httpx.HTTPError:
+        return False
+    return answer.is_success
+
+
+def explain(error: httpx.HTTPError) -> str:
+    """Say in one line why a request failed, in Flower's words where it has some."""
+    if isinstance(error, httpx.HTTPStatusError):
+        try:
+            told = json.loads(error.response.text)
+            return str(told.get("message") or told["detail"])
+        except (ValueError, KeyError, AttributeError):
+            return f"HTTP status {error.response.status_code}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _fab(bundle: bytes) -> FabMessage:
+    return fab_to_proto(Fab(hashlib.sha256(bundle).hexdigest(), bundle, {}))
+
+
+@contextmanager
+def _proxies_ignored() -> Iterator[None]:
+    # A hospital's or university's HTTP_PROXY would otherwise be asked for 127.0.0.1.
+    before = os.environ.get("NO_PROXY")
+    os.environ["NO_PROXY"] = "127.0.0.1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["NO_PROXY"]
+        else:
+            os.environ["NO_PROXY"] = before

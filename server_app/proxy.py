@@ -1,0 +1,140 @@
+"""The reverse proxy's configuration: from outside, Flower's Fleet API and nothing else.
+
+Behind the same port of the SuperLink is its Control API, which starts runs and asks nobody who
+they are. It must not be reachable from outside.
+"""
+
+import os
+import shutil
+import subprocess
+
+from . import files
+from .study import Study
+
+# Flower's chunks are 5 MiB, and a chunk travels with little beside it.
+BODY_LIMIT = "8m"
+CONFIGURATION = "nginx.conf"
+_MODULES = ("fastcgi", "uwsgi", "scgi")
+
+_TEMPLATE = """\
+# Written by `feddc coordinator up`; changes are overwritten. Paths are seen from this folder.
+daemon off;
+{user}pid nginx.pid;
+error_log stderr warn;
+worker_processes 2;
+
+events {{
+    worker_connections 1024;
+}}
+
+http {{
+    server_tokens off;
+    default_type text/plain;
+    client_body_temp_path temp/body;
+    proxy_temp_path temp/proxy;
+{temp_paths}
+    # Only what was refused or failed: hospitals ask several times a minute.
+    map $status $remarkable {{
+        ~^2 0;
+        default 1;
+    }}
+    log_format refused '$remote_addr "$request_method $uri" $status';
+    access_log /dev/stdout refused if=$remarkable;
+
+    upstream superlink {{
+        server {superlink};
+        keepalive 32;
+    }}
+
+    server {{
+        listen {listen} ssl;
+        ssl_certificate ../tls/server.pem;
+        ssl_certificate_key ../tls/server.key;
+        ssl_protocols TLSv1.2 TLSv1.3;
+        ssl_session_cache shared:tls:1m;
+
+        client_max_body_size {body_limit};
+        client_header_timeout 20s;
+        client_body_timeout 60s;
+        send_timeout 60s;
+        keepalive_timeout 75s;
+
+        location / {{
+            return 404;
+        }}
+
+        # The path is written anew from what was matched: no other spelling of it, and no
+        # query, ever reaches the SuperLink.
+        location ~ ^/v1/fleet/(?<call>[a-z-]+)$ {{
+            limit_except POST {{
+                deny all;
+            }}
+            proxy_pass https://superlink/v1/fleet/$call;
+            proxy_http_version 1.1;
+            proxy_set_header Host localhost;
+            proxy_set_header Connection "";
+            proxy_set_header X-Forwarded-For $remote_addr;
+            proxy_set_header X-Forwarded-Proto https;
+            proxy_ssl_verify on;
+            proxy_ssl_trusted_certificate ../tls/ca.crt;
+            proxy_ssl_name localhost;
+            proxy_connect_timeout 5s;
+            proxy_send_timeout 60s;
+            proxy_read_timeout 180s;
+            # Bodies pass through: none is collected on the disk, either way.
+            proxy_request_buffering off;
+            proxy_max_temp_file_size 0;
+        }}
+    }}
+}}
+"""
+
+
+class ProxyError(Exception):
+    """The proxy can't be started; the message says what to do."""
+
+
+def find_nginx() -> str:
+    """Return the path of nginx; ProxyError says how to get it."""
+    # Not every user has the system's programs on the search path.
+    path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin"))
+    if (found := shutil.which("nginx", path=path)) is None:
+        raise ProxyError(
+            "nginx is not installed: `apt-get install nginx-light`, `dnf install nginx` or "
+            "`brew install nginx`"
+        )
+    return found
+
+
+def configuration(study: Study, *, without: tuple[str, ...] = (), as_root: bool = False) -> str:
+    """Return the proxy's configuration; modules it was built without are not configured."""
+    temp_paths = [
+        f"    {name}_temp_path temp/{name};\n" for name in _MODULES if name not in without
+    ]
+    return _TEMPLATE.format(
+        # As root its workers would become another user, who can't read the study's folder.
+        user="user root;\n" if as_root else "",
+        temp_paths="".join(temp_paths),
+        superlink=study.superlink_address,
+        listen=study.file.listen,
+        body_limit=BODY_LIMIT,
+    )
+
+
+def prepare(study: Study) -> list[str]:
+    """Write the configuration for the nginx of this machine; return the command that starts it."""
+    nginx = find_nginx()
+    built = subprocess.run([nginx, "-V"], capture_output=True, text=True, check=False)  # noqa: S603
+    without = tuple(name for name in _MODULES if f"--without-http_{name}_module" in built.stderr)
+    files.make_folder(study.proxy / "temp")
+    text = configuration(study, without=without, as_root=os.geteuid() == 0)
+    files.replace(study.proxy / CONFIGURATION, text.encode())
+    command = [nginx, "-p", f"{study.proxy}/", "-c", CONFIGURATION, "-e", "stderr"]
+    tried = subprocess.run([*command, "-t", "-q"], capture_output=True, text=True, check=False)  # noqa: S603
+    if tried.returncode:
+        raise ProxyError(f"nginx does not take its configuration: {_first_line(tried.stderr)}")
+    return command
+
+
+def _first_line(text: str) -> str:
+    return next((line for line in text.splitlines() if line.strip()), "no reason given")
