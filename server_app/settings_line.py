@@ -1,15 +1,17 @@
 """Settings on a command line: `--set KEY=VALUE`, as often as one likes."""
 
 import tomllib
+from typing import TYPE_CHECKING
 
 import click
 
-from learning.settings import Scalar
+if TYPE_CHECKING:  # pydantic, which `feddc --help` can do without
+    from learning.settings import Scalar
 
 _PERIODS = ("daisy-period", "aggregation-period")
 
 
-def assigned(assignments: list[str] | None) -> dict[str, Scalar]:
+def assigned(assignments: list[str] | None) -> "dict[str, Scalar]":
     """Return what `--set` asks for; whether the keys exist is checked with the rest."""
     values: dict[str, Scalar] = {}
     for assignment in assignments or ():
@@ -23,7 +25,7 @@ def assigned(assignments: list[str] | None) -> dict[str, Scalar]:
     return values
 
 
-def _toml_scalar(key: str, text: str) -> Scalar:
+def _toml_scalar(key: str, text: str) -> "Scalar":
     try:
         parsed = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
