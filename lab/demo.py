@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from lab.baselines import train_alone, train_pooled
-from lab.progress import shown
 from lab.simulate import SimulationFailed, simulate
 from learning.settings import Scalar
+from server_app.progress import shown
 from server_app.settings import Settings
 
 # Ninety images of handwritten digits in all, six to a hospital: too few for any one of them.

@@ -13,12 +13,11 @@ from lab.flower_engine import EngineError, joins_ray_cluster, run_app
 from learning.data import DataError
 from learning.models import ModelError
 from learning.settings import SettingsError
+from server_app.event_file import Event, EventFile
 from server_app.settings import Settings, preflight
 
 SERVER_APP, CLIENT_APP = "server_app.app:app", "client_app.courier:app"
 INPUT_ERRORS = (SettingsError, DataError, ModelError)
-Event = dict[str, Any]
-
 _CLOSING_SECONDS = 60.0
 
 
@@ -80,14 +79,13 @@ class _Events:
     """Follows metrics.jsonl, which the ServerApp writes while it runs."""
 
     def __init__(self, path: Path, on_event: Callable[[Event], None]) -> None:
-        self._path, self._on_event = path, on_event
-        self._position = 0
+        self._file, self._on_event = EventFile(path), on_event
         self._ended = 0.0
         self.end: Event | None = None
 
     def read(self) -> None:
         """Pass on the lines written since the last call."""
-        for event in self._new_events():
+        for event in self._file.new_events():
             if event.get("event") == "end":
                 self.end, self._ended = event, time.monotonic()
             self._on_event(event)
@@ -99,17 +97,6 @@ class _Events:
         if self.end is None or self.end.get("status") == "completed":
             return None
         return str(self.end.get("reason") or "the ServerApp failed without a reason")
-
-    def _new_events(self) -> list[Event]:
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._position)
-                written = file.read()
-        except FileNotFoundError:
-            return []
-        complete = written[: written.rfind(b"\n") + 1]  # the last line may be half written
-        self._position += len(complete)
-        return [json.loads(line) for line in complete.splitlines() if line.strip()]
 
 
 def _flower_failure(status: str, details: str) -> str | None:

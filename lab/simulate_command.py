@@ -2,7 +2,6 @@
 
 import json
 import signal
-import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 import typer
 from rich.console import Console
+
+from server_app.settings_line import assigned
 
 if TYPE_CHECKING:  # these import torch, which `feddc --help` can do without
     from learning.settings import Scalar
@@ -28,7 +29,6 @@ JSON_KEYS = (
     "sealed",
     "seconds",
 )
-_PERIODS = ("daisy-period", "aggregation-period")
 _STUDY, _METHOD, _TRAINING, _OUTPUT = "The study", "The method", "Training", "Running it"
 
 
@@ -156,35 +156,20 @@ def simulate(
 def merged(options: "Mapping[str, Scalar]", assignments: list[str] | None) -> "dict[str, Scalar]":
     """Return the run config that options and `--set` ask for together."""
     values = dict(options)
-    for assignment in assignments or ():
-        key, equals, text = assignment.partition("=")
-        key = key.strip()
-        if not equals or not key:
-            raise click.UsageError(f"--set takes KEY=VALUE, got {assignment!r}")
+    for key, value in assigned(assignments).items():
         if key in values:
             raise click.UsageError(f"{key} is given twice (command line)")
-        values[key] = 0 if key in _PERIODS and text.strip() == "never" else _toml_scalar(key, text)
+        values[key] = value
     if data_dir := values.get("data-dir"):
         # The processes that read the data may have another current folder.
         values["data-dir"] = str(Path(str(data_dir)).expanduser().resolve())
     return values
 
 
-def _toml_scalar(key: str, text: str) -> "Scalar":
-    try:
-        parsed = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
-        return text  # a bare word
-    value = parsed["value"]
-    if isinstance(value, list | dict) or len(parsed) > 1:
-        raise click.UsageError(f"{key} must be a single value, got {text!r} (command line)")
-    return value if isinstance(value, bool | int | float | str) else text
-
-
 def _run(values: "dict[str, Scalar]", *, cpus: int | None, json_output: bool, verbose: bool) -> int:
     # Imported only when there is something to run: torch alone takes seconds.
-    from lab import progress
     from lab.simulate import INPUT_ERRORS, SimulationFailed, default_run_dir, simulate
+    from server_app import progress
     from server_app.settings import Settings
 
     folder = Path(str(values.pop("run-dir", "") or default_run_dir())).expanduser().resolve()

@@ -1,29 +1,20 @@
 """`feddc coordinator`: the commands of whoever coordinates a study."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from . import run_commands
+from .command_line import HERE, Folder, console, fail, open_study, told
 
 if TYPE_CHECKING:
     from .serving import Part
     from .study import Study
 
 app = typer.Typer(no_args_is_help=True)
-
-Folder = Annotated[
-    Path,
-    typer.Option(
-        "--study", envvar="FEDDC_STUDY", help="The study's folder.", show_default="./study"
-    ),
-]
-_HERE = Path("study")
-_WIDTH_OF_A_FILE = 160
 
 
 @app.callback()
@@ -48,7 +39,7 @@ def init(
     internal_port: Annotated[
         int, typer.Option(min=1, max=65535, help="The SuperLink's, on this machine only.")
     ] = 28000,
-    study: Folder = _HERE,
+    study: Folder = HERE,
 ) -> None:
     """Make a study's folder: the coordinator's identity, certificates, settings."""
     from protocol.roster import fingerprint
@@ -70,7 +61,7 @@ def init(
 @app.command()
 def enrol(
     hospital_file: Annotated[Path, typer.Argument(help="The .hospital.json that it sent.")],
-    study: Folder = _HERE,
+    study: Folder = HERE,
     yes: Annotated[
         str | None,
         typer.Option(metavar="FINGERPRINT", help="Don't ask: enrol it if this is its own."),
@@ -80,7 +71,7 @@ def enrol(
     from . import members
 
     with told():
-        place = _open(study)
+        place = open_study(study)
         card, present = members.read_card(hospital_file), members.enrolled(place)
         typer.echo(f"hospital     {card.name}\nfingerprint  {card.fingerprint}\n")
         if card in present:
@@ -101,14 +92,14 @@ def enrol(
 @app.command()
 def remove(
     name: Annotated[str, typer.Argument(help="The member, as the roster calls it.")],
-    study: Folder = _HERE,
+    study: Folder = HERE,
     yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
 ) -> None:
     """Remove a member: it can't connect any more, and the next roster is without it."""
     from . import members
 
     with told():
-        place = _open(study)
+        place = open_study(study)
         if not yes:
             typer.confirm(f"Remove {name} from the study?", abort=True)
         members.remove(place, name)
@@ -121,12 +112,12 @@ def remove(
 
 
 @app.command()
-def roster(study: Folder = _HERE) -> None:
+def roster(study: Folder = HERE) -> None:
     """Sign the roster of the present members; a changed one opens a new epoch."""
     from . import members
 
     with told():
-        place = _open(study)
+        place = open_study(study)
         made, is_new = members.write_roster(place)
         place.write_connection()
     table = Table("member", "fingerprint", box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -145,12 +136,12 @@ def roster(study: Folder = _HERE) -> None:
 
 
 @app.command()
-def renew(study: Folder = _HERE) -> None:
+def renew(study: Folder = HERE) -> None:
     """Renew the server's certificate; hospitals notice nothing."""
     from . import certificates
 
     with told():
-        place = _open(study)
+        place = open_study(study)
         certificates.make_server_certificate(place.tls, place.address.host)
         left = certificates.days_left(place.tls)
     typer.echo(
@@ -161,7 +152,7 @@ def renew(study: Folder = _HERE) -> None:
 
 @app.command()
 def up(
-    study: Folder = _HERE,
+    study: Folder = HERE,
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Stay, and show the log: for containers.")
     ] = False,
@@ -176,7 +167,7 @@ def up(
 
     parts: tuple[Part, ...] = PARTS if only is None else (only,)
     with told():
-        place = _open(study)
+        place = open_study(study)
         _renew_if_needed(place)
         if foreground:
             raise typer.Exit(_exit_code(serve(place, parts, terminal=True)))
@@ -191,55 +182,20 @@ def up(
 
 
 @app.command()
-def down(study: Folder = _HERE) -> None:
+def down(study: Folder = HERE) -> None:
     """Stop SuperLink and proxy; a running experiment can be resumed later."""
     from . import services
 
     with told():
-        was_up = services.stop(_open(study))
+        was_up = services.stop(open_study(study))
     typer.echo("The coordinator is down." if was_up else "The coordinator was not up.")
 
 
-# --- what the commands share ----------------------------------------------------------------------
-
-
-@contextmanager
-def told() -> Iterator[None]:
-    """Say what went wrong in one line."""
-    from learning.settings import SettingsError
-
-    from .certificates import CertificateError
-    from .members import EnrolmentError
-    from .proxy import ProxyError
-    from .service_lock import AlreadyUp
-    from .serving import ServiceError
-    from .study import StudyError
-
-    try:
-        yield
-    except (EnrolmentError, ServiceError, ProxyError, CertificateError, AlreadyUp) as error:
-        fail(1, str(error))
-    except (StudyError, SettingsError) as error:
-        fail(2, str(error))
-    except OSError as error:
-        fail(2, f"{error.filename}: {error.strerror}; run this as the owner of the study's folder")
-
-
-def fail(code: int, message: str) -> NoReturn:
-    typer.echo(f"feddc: {message}", err=True)
-    raise typer.Exit(code)
-
-
-def console() -> Console:
-    shown = Console(highlight=False)
-    # A file has no width; cut-off fingerprints are no use.
-    return shown if shown.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_FILE)
-
-
-def _open(folder: Path) -> "Study":
-    from .study import Study
-
-    return Study.open(folder)
+app.command()(run_commands.run)
+app.command()(run_commands.follow)
+app.command()(run_commands.status)
+app.command()(run_commands.resume)
+app.command()(run_commands.stop)
 
 
 def _register_if_up(place: "Study") -> None:

@@ -44,6 +44,10 @@ class RunStatus:
     status: str
     details: str
 
+    @property
+    def is_over(self) -> bool:
+        return self.status.startswith("finished")
+
 
 @dataclass(frozen=True)
 class Node:
@@ -61,9 +65,8 @@ class Node:
 
     @property
     def last_seen(self) -> float | None:
-        """When it was last heard of, in seconds since 1970; a minute more or less."""
-        # A SuperNode is given time for two heartbeats, each of half a minute.
-        return None if self.online_until is None else min(self.online_until - 60, time.time())
+        """When it was last heard of, in seconds since 1970, to a minute: Flower notes no more."""
+        return None if self.online_until is None else min(self.online_until, time.time())
 
 
 class ControlApi:
@@ -122,6 +125,15 @@ class ControlApi:
         run = self._client.ListRuns(ListRunsRequest(run_id=run_id)).run_dict[run_id]
         parts = (run.status.status, run.status.sub_status)
         return RunStatus(":".join(part for part in parts if part), run.status.details)
+
+    def is_over(self, run_id: int) -> bool:
+        """Say whether Flower has finished with a run, or knows nothing of it."""
+        try:
+            return self.status(run_id).is_over
+        except httpx.HTTPStatusError as error:
+            if error.response.is_client_error:
+                return True
+            raise
 
 
 def pack(*, server_app: str, client_app: str, config: Mapping[str, Scalar]) -> bytes:

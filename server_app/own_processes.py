@@ -1,8 +1,8 @@
-"""The processes of one simulation: known by the folder they were given, and ended with it.
+"""The processes of one SuperLink: known by the folder they were given, and ended with it.
 
 Flower and Ray start daemons in sessions of their own, some of which outlive whoever started them.
-All of them inherit `FLWR_HOME`, which here is a new folder for every simulation: that, and not a
-name, tells them from the processes of another simulation or another user's Ray.
+All of them inherit `FLWR_HOME`, which here is a folder of its own for every simulation and every
+study: that, and not a name, tells them from those of another, or of another user.
 """
 
 import os
@@ -47,6 +47,11 @@ def command_lines(home: Path) -> list[str]:
     return [
         _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in _of(home)
     ]
+
+
+def running(home: Path, program: str) -> list[int]:
+    """Return the living processes of a folder that were started as `program`."""
+    return [pid for pid in _of(home) if program.encode() in _read(pid, "cmdline")]
 
 
 def end_all(home: Path) -> None:

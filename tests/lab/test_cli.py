@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-import lab.progress
 import lab.simulate
+import server_app.progress
 from lab.cli import main
-from lab.progress import closing_table, shown
 from lab.simulate import SimulationFailed
 from lab.simulate_command import JSON_KEYS, Stopped, merged
+from server_app.progress import closing_table, shown
 from server_app.settings import Settings
 
 Feddc = Callable[..., tuple[int, str, str]]
@@ -208,7 +208,7 @@ def test_never_and_relative_folders_mean_the_same_in_set_as_in_options(
 
 
 def test_lines_are_few_and_say_how_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lab.progress, "_LINE_SECONDS", 1e9)
+    monkeypatch.setattr(server_app.progress, "_LINE_SECONDS", 1e9)
     screen = io.StringIO()
     with shown(Console(file=screen, width=100), bar=False) as on_event:
         on_event({"event": "starting"})

@@ -29,6 +29,12 @@ def shown(console: Console, *, bar: bool) -> Iterator[Callable[[Event], None]]:
     if not bar:
         yield _Lines(console)
         return
+    with bar_over_legs(console) as progress:
+        yield _Bar(progress, progress.add_task("starting Flower", total=None))
+
+
+def bar_over_legs(console: Console) -> Progress:
+    """Return a bar for the legs of a run, with room for what is known of it."""
     columns = (  # all of them fit into the usual 80 characters
         BarColumn(bar_width=10),
         TextColumn("{task.description}", table_column=Column(no_wrap=True)),
@@ -36,12 +42,11 @@ def shown(console: Console, *, bar: bool) -> Iterator[Callable[[Event], None]]:
         TimeRemainingColumn(compact=True, table_column=Column(min_width=5)),
         TextColumn("left", table_column=Column(min_width=4)),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield _Bar(progress, progress.add_task("starting Flower", total=None))
+    return Progress(*columns, console=console, transient=True)
 
 
 @dataclass
-class _State:
+class RunState:
     """What is known of the run so far."""
 
     legs: int = 0
@@ -77,7 +82,7 @@ class _State:
 
 class _Bar:
     def __init__(self, progress: Progress, task: TaskID) -> None:
-        self._progress, self._task, self._state = progress, task, _State()
+        self._progress, self._task, self._state = progress, task, RunState()
 
     def __call__(self, event: Event) -> None:
         state = self._state
@@ -94,7 +99,7 @@ class _Lines:
     """One line at the start, then at most one every few seconds, at an aggregation."""
 
     console: Console
-    state: _State = field(default_factory=_State)
+    state: RunState = field(default_factory=RunState)
     began: float = field(default_factory=time.monotonic)
     last: float = 0.0
 

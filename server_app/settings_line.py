@@ -1,0 +1,36 @@
+"""Settings on a command line: `--set KEY=VALUE`, as often as one likes."""
+
+import tomllib
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:  # pydantic, which `feddc --help` can do without
+    from learning.settings import Scalar
+
+_PERIODS = ("daisy-period", "aggregation-period")
+
+
+def assigned(assignments: list[str] | None) -> "dict[str, Scalar]":
+    """Return what `--set` asks for; whether the keys exist is checked with the rest."""
+    values: dict[str, Scalar] = {}
+    for assignment in assignments or ():
+        key, equals, text = assignment.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise click.UsageError(f"--set takes KEY=VALUE, got {assignment!r}")
+        if key in values:
+            raise click.UsageError(f"{key} is given twice (command line)")
+        values[key] = 0 if key in _PERIODS and text.strip() == "never" else _toml_scalar(key, text)
+    return values
+
+
+def _toml_scalar(key: str, text: str) -> "Scalar":
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text  # a bare word
+    value = parsed["value"]
+    if isinstance(value, list | dict) or len(parsed) > 1:
+        raise click.UsageError(f"{key} must be a single value, got {text!r} (command line)")
+    return value if isinstance(value, bool | int | float | str) else text

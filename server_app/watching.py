@@ -1,0 +1,190 @@
+"""How a running experiment is shown: a bar and a table of hospitals, or plain lines in a log."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from .event_file import Event
+from .progress import RunState, bar_over_legs, shown
+
+_MOST_ROWS = 20
+
+
+class SeenNode(Protocol):
+    """What is known of a hospital's SuperNode."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_online(self) -> bool: ...
+    @property
+    def last_seen(self) -> float | None: ...
+
+
+@dataclass
+class HospitalRow:
+    """A hospital as the coordinator sees it: codes and figures, never more."""
+
+    last_seen: float | None = None
+    is_online: bool = False
+    leg: int = 0
+    loss: float | None = None
+    problem: str = ""
+    is_parked: bool = False
+
+
+@dataclass
+class Watch:
+    """What is known of the experiment so far."""
+
+    state: RunState = field(default_factory=RunState)
+    rows: dict[str, HospitalRow] = field(default_factory=dict)
+    waiting: str = ""
+
+    def add(self, event: Event) -> None:
+        self.state.add(event)
+        match event.get("event"):
+            case "start":
+                for name in event.get("hospitals", ()):
+                    self._row(name)
+            case "hospital":
+                row = self._row(event["hospital"])
+                row.problem = str(event.get("problem") or "")
+                if not row.problem:
+                    row.leg, row.last_seen = event["leg"], event.get("time")
+                if event.get("loss") is not None:
+                    row.loss = event["loss"]
+            case "leg":
+                parked = set(event.get("parked", ()))
+                for name, row in self.rows.items():
+                    row.is_parked = name in parked
+                for name, problem in dict(event.get("missing", {})).items():
+                    self._row(name).problem = str(problem)
+                self.waiting = ""
+            case "waiting":
+                self.waiting = waiting_text(event)
+
+    def see(self, nodes: list[SeenNode]) -> None:
+        for node in nodes:
+            row = self._row(node.name)
+            row.is_online = node.is_online
+            row.last_seen = max(filter(None, (row.last_seen, node.last_seen)), default=None)
+
+    def table(self, now: float) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for title in ("hospital", "last seen", "leg", "loss", ""):
+            table.add_column(title, no_wrap=True)
+        # Those with something the matter first; a screen has only so many lines.
+        rows = sorted(self.rows.items(), key=lambda pair: (not _matter(pair[1]), pair[0]))
+        for name, row in rows[:_MOST_ROWS]:
+            loss = "–" if row.loss is None else f"{row.loss:.3f}"
+            seen = "now" if row.is_online else ago(row.last_seen, now)
+            table.add_row(Text(name), seen, str(row.leg or "–"), loss, Text(_matter(row)))
+        if len(rows) > _MOST_ROWS:
+            table.add_row(f"and {len(rows) - _MOST_ROWS} more")
+        return table
+
+    def _row(self, name: str) -> HospitalRow:
+        return self.rows.setdefault(name, HospitalRow())
+
+
+class Display(Protocol):
+    def event(self, event: Event) -> None: ...
+    def nodes(self, nodes: list[SeenNode]) -> None: ...
+
+
+@contextmanager
+def watched(console: Console) -> Iterator[Display]:
+    """Give a display for an experiment: in a terminal one that stays in place, else lines."""
+    if not console.is_terminal:
+        with shown(console, bar=False) as show:
+            yield _Lines(console, show)
+        return
+    progress = bar_over_legs(console)
+    task = progress.add_task("starting", total=None)
+    watch = Watch()
+
+    def drawn() -> Group:
+        state = watch.state
+        progress.update(
+            task, total=state.legs or None, completed=state.done, description=str(state)
+        )
+        return Group(progress, watch.table(time.time()), Text(watch.waiting))
+
+    with Live(console=console, transient=True, get_renderable=drawn, refresh_per_second=4):
+        yield _Screen(watch)
+
+
+@dataclass
+class _Screen:
+    watch: Watch
+
+    def event(self, event: Event) -> None:
+        self.watch.add(event)
+
+    def nodes(self, nodes: list[SeenNode]) -> None:
+        self.watch.see(nodes)
+
+
+@dataclass
+class _Lines:
+    """The lines of a simulation, and one for every hospital that goes missing or comes back."""
+
+    console: Console
+    show: Callable[[Event], None]
+    missing: dict[str, str] = field(default_factory=dict)
+    waiting: str = ""
+
+    def event(self, event: Event) -> None:
+        self.show(event)
+        match event.get("event"):
+            case "leg":
+                self._tell_missing(event["leg"], dict(event.get("missing", {})))
+                self.waiting = ""
+            case "waiting" if (text := waiting_text(event)) != self.waiting:
+                self.waiting = text
+                self._write(text)
+
+    def nodes(self, nodes: list[SeenNode]) -> None:
+        pass
+
+    def _tell_missing(self, leg: int, missing: dict[str, str]) -> None:
+        for name, problem in missing.items():
+            if self.missing.get(name) != problem:
+                self._write(f"leg {leg}: {name} is missing ({problem})")
+        for name in self.missing.keys() - missing.keys():
+            self._write(f"leg {leg}: {name} is back")
+        self.missing = missing
+
+    def _write(self, text: str) -> None:
+        self.console.print(text, highlight=False, markup=False)
+
+
+def waiting_text(event: Event) -> str:
+    """Say what an experiment that pauses is waiting for."""
+    missing = event.get("missing") or ()
+    names = ", ".join(map(str, missing))
+    return f"waiting for {names}" if names else "waiting"
+
+
+def ago(moment: float | None, now: float) -> str:
+    """Say how long ago something was, in the largest unit that fits."""
+    if moment is None:
+        return "never"
+    seconds = max(0.0, now - moment)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
+
+
+def _matter(row: HospitalRow) -> str:
+    words = ["parked"] if row.is_parked else []
+    return ", ".join([*words, row.problem] if row.problem else words)

@@ -1,0 +1,145 @@
+"""The coordinator's certificates: accepted by the strictest client, for its own names only."""
+
+import ssl
+import stat
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from server_app import certificates
+
+HOST = "fl.example.org"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    certificates.make_authority(tmp_path, "hearts")
+    certificates.make_server_certificate(tmp_path, HOST)
+    return tmp_path
+
+
+def shake_hands(server: Path, authority: Path, name: str) -> None:
+    """Let a strict client and a server with these files agree, in memory."""
+    ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ours.load_cert_chain(server / "server.pem", server / "server.key")
+    theirs = ssl.create_default_context(cafile=str(authority))
+    theirs.verify_flags |= ssl.VERIFY_X509_STRICT
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = theirs.wrap_bio(back, there, server_hostname=name)
+    host = ours.wrap_bio(there, back, server_side=True)
+    for _ in range(5):
+        for side in (client, host):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+
+
+@pytest.mark.parametrize("name", [HOST, "localhost", "127.0.0.1", "::1"])
+def test_a_strict_client_accepts_the_server_under_its_names(name: str, folder: Path) -> None:
+    shake_hands(folder, folder / "ca.crt", name)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "2001:db8::1"])
+def test_an_address_may_be_a_number(host: str, folder: Path) -> None:
+    certificates.make_server_certificate(folder, host)
+
+    shake_hands(folder, folder / "ca.crt", host)
+
+
+def test_another_name_is_refused(folder: Path) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError, match="not valid for"):
+        shake_hands(folder, folder / "ca.crt", "evil.example.org")
+
+
+def test_another_study_s_server_is_refused(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    certificates.make_authority(other, "hearts")
+
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(folder, other / "ca.crt", HOST)
+
+
+def test_the_server_s_certificate_can_sign_nothing(folder: Path) -> None:
+    server = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+    authority = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+
+    def constraints(certificate: x509.Certificate) -> x509.Extension[x509.BasicConstraints]:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+
+    assert constraints(authority).critical
+    assert (constraints(authority).value.ca, constraints(authority).value.path_length) == (True, 0)
+    assert constraints(server).value.ca is False
+    usage = server.extensions.get_extension_for_class(x509.KeyUsage).value
+    assert usage.digital_signature
+    assert not usage.key_cert_sign
+    purposes = server.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(purposes) == [ExtendedKeyUsageOID.SERVER_AUTH]
+
+
+def test_private_keys_are_private_and_the_authority_s_is_never_overwritten(folder: Path) -> None:
+    for name in ("ca.key", "server.key"):
+        assert stat.S_IMODE((folder / name).stat().st_mode) == 0o600
+    before = (folder / "ca.key").read_bytes()
+
+    with pytest.raises(FileExistsError):
+        certificates.make_authority(folder, "hearts")
+
+    assert (folder / "ca.key").read_bytes() == before
+
+
+def test_a_renewed_certificate_is_another_of_the_same_authority(folder: Path) -> None:
+    authority, before = (folder / "ca.crt").read_bytes(), (folder / "server.pem").read_bytes()
+
+    certificates.make_server_certificate(folder, HOST)
+
+    assert (folder / "server.pem").read_bytes() != before
+    assert (folder / "ca.crt").read_bytes() == authority
+    shake_hands(folder, folder / "ca.crt", HOST)
+
+
+def test_a_good_certificate_is_not_renewed(folder: Path) -> None:
+    assert certificates.why_renew(folder, HOST) == ""
+    assert 823 <= certificates.days_left(folder) <= 825
+
+
+def test_it_is_renewed_before_it_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificates, "_SERVER_DAYS", 60)
+    certificates.make_server_certificate(folder, HOST)
+
+    assert certificates.why_renew(folder, HOST) == "it ends in 59 days"
+
+
+def test_it_is_renewed_when_the_address_has_changed(folder: Path) -> None:
+    assert certificates.why_renew(folder, "new.example.org") == "it is not for new.example.org"
+
+
+def test_it_is_renewed_when_renewing_was_interrupted(folder: Path, tmp_path: Path) -> None:
+    before = (folder / "server.pem").read_bytes()
+    certificates.make_server_certificate(folder, HOST)
+    (folder / "server.pem").write_bytes(before)  # as if only the key had been written
+
+    assert certificates.why_renew(folder, HOST) == "its key is another's"
+
+
+def test_it_never_outlives_its_authority(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(certificates, "_SERVER_DAYS", 365 * 20)
+    certificates.make_server_certificate(folder, HOST)
+
+    ends = [
+        x509.load_pem_x509_certificate((folder / name).read_bytes()).not_valid_after_utc
+        for name in ("server.pem", "ca.crt")
+    ]
+    assert ends[1] - ends[0] < timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("lost", ["ca.key", "ca.crt"])
+def test_a_lost_authority_is_said_to_be_in_the_backup(lost: str, folder: Path) -> None:
+    (folder / lost).unlink()
+
+    with pytest.raises(certificates.CertificateError, match=f"{lost}.*backup"):
+        certificates.make_server_certificate(folder, HOST)
