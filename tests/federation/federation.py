@@ -1,0 +1,322 @@
+"""A coordinator and hospitals as real processes on this machine, for tests that break them.
+
+SuperLink, proxy, agents and SuperNodes are the product's own, with TLS and authentication. Each
+hospital has exactly the examples that `feddc simulate` would give it, so that results can be
+compared to the last bit.
+"""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from client_app.commands import app as hospital_commands
+from learning.data import Share
+from learning.data.grouping import set_apart
+from learning.local_data import load_dataset, load_shares
+from server_app.commands import app as coordinator_commands
+from server_app.settings import Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+FEDDC = [sys.executable, "-c", "from lab.cli import main; main()"]
+SEED = 7
+
+needs_nginx = pytest.mark.skipif(
+    shutil.which("nginx") is None and not Path("/usr/sbin/nginx").exists(),
+    reason="nginx, the coordinator's proxy, is not installed",
+)
+
+# The task of all these tests; the settings of a simulation of the same study.
+SIMULATED: dict[str, Any] = {
+    "dataset": "breast-cancer",
+    "hospitals": 4,
+    "samples": 15,
+    "held-out": 5,
+    "seed": SEED,
+}
+STUDY: dict[str, Any] = {
+    "input-shape": "30",
+    "classes": 2,
+    "rounds": 9,
+    "daisy-period": 1,
+    "aggregation-period": 3,
+    "model-options": '{"hidden": [6]}',
+    "batch-size": 5,
+    "precision": "float64",
+    "start-timeout": 120.0,
+    "leg-timeout": 120.0,
+}
+
+
+def simulation(**changes: Any) -> Settings:
+    """Return the settings of `feddc simulate` for the same experiment."""
+    study = {key: value for key, value in STUDY.items() if key not in ("input-shape", "classes")}
+    changed = {key.replace("_", "-"): value for key, value in changes.items()}
+    return Settings.from_run_config(SIMULATED | study | changed, source="test")
+
+
+class Federation:
+    """A study in a folder of its own. Processes are known by name: `agent`, `supernode`."""
+
+    def __init__(self, folder: Path, hospitals: int = 4, **changes: Any) -> None:
+        self.folder = folder
+        self.study = folder / "study"
+        settings = simulation(hospitals=hospitals)
+        self.classes = load_dataset(settings.local, SEED).classes
+        self.shares = {share.name: share for share in load_shares(settings.local, hospitals, SEED)}
+        self.names = tuple(self.shares)
+        self.processes: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
+        self.settings = STUDY | {key.replace("_", "-"): value for key, value in changes.items()}
+        self._found()
+
+    def hospital(self, name: str) -> Path:
+        return self.folder / name
+
+    # --- setting up -------------------------------------------------------------------------------
+
+    def _found(self) -> None:
+        port, internal = free_port(), free_port()
+        self.coordinator(
+            "init", "--name", "tests", "--address", f"localhost:{port}",
+            "--listen", f"127.0.0.1:{port}", "--internal-port", str(internal),
+        )  # fmt: skip
+        lines = [f"{key} = {json.dumps(value)}" for key, value in self.settings.items()]
+        (self.study / "settings.toml").write_text("\n".join(lines) + "\n")
+        for name in self.names:
+            self.enrol(name, self.shares[name])
+        self.sign_roster()
+        for name in self.names:
+            self.join(name)
+
+    def enrol(self, name: str, share: Share) -> None:
+        """Let a hospital make its folder, and the coordinator make it a member."""
+        place = self.hospital(name)
+        invoke(hospital_commands, "init", "--name", name, "--folder", str(place))
+        write_data(place, share, self.classes)
+        card = place / f"{name}.hospital.json"
+        fingerprint = json.loads(card.read_text())["fingerprint"]
+        self.coordinator("enrol", str(card), "--yes", fingerprint)
+
+    def sign_roster(self) -> None:
+        self.coordinator("roster")
+
+    def join(self, name: str) -> None:
+        sent = self.study / "for-hospitals"
+        from protocol.roster import Roster
+
+        fingerprint = Roster.from_signed((self.study / "roster").read_bytes()).fingerprint
+        invoke(
+            hospital_commands, "join", str(sent / "roster"),
+            "--folder", str(self.hospital(name)), "--yes", fingerprint,
+        )  # fmt: skip
+
+    def coordinator(self, *arguments: str) -> str:
+        return invoke(coordinator_commands, *arguments, "--study", str(self.study))
+
+    # --- processes --------------------------------------------------------------------------------
+
+    def up(self) -> None:
+        """Start everything and wait until the coordinator answers."""
+        for name in self.names:
+            self.start("agent", name)
+        self.coordinator("up")
+        for name in self.names:
+            self.start("supernode", name)
+
+    def start(self, kind: str, name: str) -> None:
+        command = {"agent": "serve", "supernode": "connect"}[kind]
+        log = (self.folder / f"{name}.{kind}.log").open("ab")
+        self.processes[kind, name] = subprocess.Popen(
+            [*FEDDC, "hospital", command, "--folder", str(self.hospital(name))],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=environment(),
+        )
+        log.close()
+
+    def kill(self, kind: str, name: str) -> None:
+        """Kill −9 a process with all it has started."""
+        process = self.processes.pop((kind, name))
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def signal(self, kind: str, name: str, number: signal.Signals) -> None:
+        os.killpg(self.processes[kind, name].pid, number)
+
+    def close(self) -> None:
+        for kind, name in list(self.processes):
+            with suppress(ProcessLookupError):
+                self.signal(kind, name, signal.SIGCONT)
+            self.kill(kind, name)
+        CliRunner().invoke(coordinator_commands, ["down", "--study", str(self.study)])
+
+    # --- experiments ------------------------------------------------------------------------------
+
+    def begin(self, *arguments: str, command: str = "run") -> subprocess.Popen[str]:
+        """Start `feddc coordinator run` (or resume) in the background."""
+        seed = ["--seed", str(SEED)] if command == "run" else []
+        return subprocess.Popen(
+            [
+                *FEDDC,
+                "coordinator",
+                command,
+                "--json",
+                "--study",
+                str(self.study),
+                *seed,
+                *arguments,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+
+    def run(self, *arguments: str, command: str = "run", timeout: float = 600) -> "Outcome":
+        return self.ended(self.begin(*arguments, command=command), timeout)
+
+    def ended(self, process: subprocess.Popen[str], timeout: float = 600) -> "Outcome":
+        out, err = process.communicate(timeout=timeout)
+        lines = [line for line in out.splitlines() if line.startswith("{")]
+        return Outcome(process.returncode, json.loads(lines[-1]) if lines else {}, err)
+
+    def experiment(self) -> Path:
+        """Return the folder of the latest experiment, as soon as there is one."""
+        return wait_for(
+            lambda: max(
+                (f for f in (self.study / "experiments").glob("*") if f.is_dir()),
+                key=lambda f: f.name,
+                default=None,
+            ),
+            "an experiment",
+        )
+
+    def events(self, kind: str | None = None) -> list[dict[str, Any]]:
+        path = self.experiment() / "metrics.jsonl"
+        text = path.read_text() if path.exists() else ""
+        lines = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+        return [line for line in lines if kind is None or line["event"] == kind]
+
+    def wait_for_leg(self, leg: int, timeout: float = 240) -> None:
+        """Wait until a leg has ended."""
+        wait_for(
+            lambda: any(event["leg"] >= leg for event in self.events("leg")) or None,
+            f"the end of leg {leg}",
+            timeout,
+        )
+
+    def model(self) -> dict[str, Any]:
+        from safetensors.numpy import load_file
+
+        return load_file(self.experiment() / "model.safetensors")
+
+    def coordinator_processes(self, *words: str) -> list[int]:
+        """Return the coordinator's processes whose command line has one of the words."""
+        mark = f"FLWR_HOME={self.study / 'superlink' / 'home'}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            with suppress(OSError):
+                if entry.name.isdecimal() and mark in (entry / "environ").read_bytes():
+                    line = (entry / "cmdline").read_bytes().decode(errors="replace")
+                    if any(word in line for word in words):
+                        found.append(int(entry.name))
+        return found
+
+    def logs(self) -> str:
+        """Return the end of every log, for when a test fails."""
+        files = [*self.folder.glob("*.log"), *(self.study / "logs").glob("*")]
+        return "\n".join(f"== {file}\n{file.read_text(errors='replace')[-3000:]}" for file in files)
+
+
+class Outcome:
+    """How a command ended."""
+
+    def __init__(self, code: int, result: dict[str, Any], errors: str) -> None:
+        self.code, self.result, self.errors = code, result, errors
+
+
+@contextmanager
+def federation(**changes: Any) -> Iterator[Federation]:
+    """Run a federation; everything is stopped and removed at the end."""
+    # Not pytest's folder: a socket's path may have 107 bytes.
+    folder = Path(tempfile.mkdtemp(prefix="fdc-"))
+    made = Federation(folder, **changes)
+    try:
+        made.up()
+        yield made
+    except BaseException:
+        sys.stderr.write(made.logs())
+        raise
+    finally:
+        made.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def invoke(app: Any, *arguments: str) -> str:
+    result = CliRunner().invoke(app, list(arguments))
+    if result.exit_code:
+        raise AssertionError(f"{arguments}: {result.output} {result.exception!r}")
+    return result.output
+
+
+def write_data(place: Path, share: Share, classes: tuple[str, ...]) -> None:
+    """Write a hospital's examples so that it holds out those that the simulation would."""
+    count = len(share.train) + len(share.held_out)
+    pool, apart = set_apart(count, None, len(share.held_out) / count, 0)
+    assert (len(pool), len(apart)) == (len(share.train), len(share.held_out))
+    rows: list[list[str]] = [[] for _ in range(count)]
+    for places, examples in ((pool, share.train), (apart, share.held_out)):
+        for row, features, label in zip(places, examples.features, examples.labels, strict=True):
+            # Every float32 is exactly a decimal of a float64.
+            rows[row] = [repr(float(x)) for x in np.ravel(features)] + [classes[int(label)]]
+    header = [f"f{column:03}" for column in range(len(rows[0]) - 1)] + ["label"]
+    data = place / "data"
+    data.mkdir()
+    with (data / "patients.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    config = (place / "hospital.toml").read_text()
+    changes = {
+        "classes = []": f"classes = {json.dumps(list(classes))}",
+        "standardise = true": "standardise = false",
+        "test-share = 0.2": f"test-share = {len(share.held_out) / count}",
+    }
+    for old, new in changes.items():
+        assert old in config
+        config = config.replace(old, new)
+    (place / "hospital.toml").write_text(config)
+
+
+def wait_for(look: Callable[[], Any], what: str, timeout: float = 120) -> Any:
+    deadline = time.monotonic() + timeout
+    while (found := look()) is None:
+        if time.monotonic() > deadline:
+            raise AssertionError(f"no {what} after {timeout:g} s")
+        time.sleep(0.05)
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def environment() -> dict[str, str]:
+    return dict(os.environ) | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
