@@ -327,7 +327,9 @@ def test_a_killed_supernode_is_started_again(
         (child,) = _children(node.process.pid)
         os.kill(child, signal.SIGKILL)
         node.wait_for("supernode ended with signal SIGKILL; starting it again in 1 s")
-        wait_until(lambda: node.text().count("SuperNode ID") == 2)
+        # Not after a minute, when the SuperLink would notice by itself.
+        wait_until(lambda: node.text().count("SuperNode ID") == 2, 50)
+        assert "turned away" not in node.text()
 
 
 def test_a_supernode_ends_with_the_command_that_started_it(
