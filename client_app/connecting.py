@@ -7,10 +7,13 @@ own processes say to each other on this machine never goes through a proxy.
 import os
 import shutil
 import socket as sockets
+import subprocess
 import sys
 import tempfile
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from protocol import log_lines
@@ -22,6 +25,8 @@ from .folder import HospitalFolder
 _PACKAGES = Path(__file__).resolve().parents[1]
 _POLL_SECONDS = "0.05"
 _SOCKET = Path("socket") / "agent.sock"
+_KNOWN_AS = "SuperNode ID: "
+_SIGN_OFF_SECONDS = 20.0
 _LOCAL = "127.0.0.1,localhost"
 
 
@@ -45,17 +50,61 @@ def keep_connected(
     with tempfile.TemporaryDirectory(prefix="feddc-supernode-") as home:
         authority = Path(home) / "coordinator.crt"
         authority.write_text(connection.certificate)
+        supernode = _SuperNode(folder, connection, authority, key, _environment(Path(home)))
         program = Program(
             "supernode",
             _command(connection, authority, key, agent),
-            _environment(Path(home)),
+            supernode.environment,
             logger.getChild("supernode"),
+            before_start=supernode.sign_off,
+            on_line=supernode.note,
             explain=_explain,
         )
         logger.info(f"connecting to {connection.address}; the agent's socket is {agent}")
         number = keep_running([program])
+        supernode.forget()  # it signed off by itself
         logger.info("disconnected")
     return number
+
+
+@dataclass
+class _SuperNode:
+    """Remembers under which number the SuperNode is known, to sign it off should it be killed."""
+
+    folder: HospitalFolder
+    connection: Connection
+    authority: Path
+    key: Path
+    environment: dict[str, str]
+
+    @property
+    def _file(self) -> Path:
+        return self.folder.transport / "node-id"
+
+    def note(self, line: str) -> None:
+        if line.startswith(_KNOWN_AS):
+            with suppress(OSError):  # then its successor waits for a minute
+                self._file.write_text(line.removeprefix(_KNOWN_AS).strip())
+
+    def sign_off(self) -> None:
+        try:
+            node = self._file.read_text()
+        except OSError:
+            return
+        places = [str(self.connection.address), str(self.authority), str(self.key)]
+        with suppress(subprocess.TimeoutExpired):  # no network: the next start may have one
+            subprocess.run(  # noqa: S603 (our own interpreter and module)
+                [sys.executable, "-P", "-m", "client_app.sign_off", *places, node],
+                env=self.environment,
+                capture_output=True,
+                timeout=_SIGN_OFF_SECONDS,
+                check=False,
+            )
+        self.forget()
+
+    def forget(self) -> None:
+        with suppress(OSError):
+            self._file.unlink(missing_ok=True)
 
 
 def _command(
@@ -100,7 +149,10 @@ def _explain(code: int, last: str) -> str:
             "coordinator.json is an old one. Ask the coordinator over the telephone"
         )
     if "Failed to activate SuperNode" in last or "Invalid SuperNode authentication" in last:
-        return "was turned away: the coordinator has not enrolled this SuperNode's key"
+        return (
+            "was turned away: the coordinator has not enrolled this SuperNode's key, or believes "
+            "for a minute that it is still connected"
+        )
     return ""
 
 

@@ -35,6 +35,7 @@ class Program:
     logger: logging.Logger
     before_start: Callable[[], None] = lambda: None
     after_start: Callable[[int], None] = lambda pid: None
+    on_line: Callable[[str], None] = lambda text: None
     explain: Callable[[int, str], str] = lambda code, last: ""
     process: subprocess.Popen[bytes] | None = None
     _reader: threading.Thread | None = None
@@ -94,6 +95,7 @@ class Program:
                 if text:
                     self._last = [*self._last[-19:], text]
                     self.logger.log(level, text)
+                    self.on_line(text)
 
     def _clear_up(self) -> None:
         process = self.process

@@ -54,7 +54,8 @@ def init(
         f"Hospitals will connect to {made.address}; the coordinator's fingerprint is\n"
         f"    {fingerprint(public)}\n"
         f"identity.key and tls/ hold private keys: back them up, and show them to nobody.\n"
-        "Next: `feddc coordinator enrol` the file that each hospital sends."
+        f"Next: say in {made.settings_file} what is learnt, and `feddc coordinator enrol` the file "
+        "that each hospital sends."
     )
 
 

@@ -3,16 +3,21 @@
 import json
 from pathlib import Path
 
-from learning.settings import SettingsError, TrainingSettings
+from learning.settings import SettingsError, SettingsGroup, TrainingSettings
+from protocol.keys import Identity
 
 from . import certificates, files
 from .compose import compose_file
+from .experiment import deployed_keys
 from .settings import AlgorithmSettings
 from .study import Study, StudyError, StudyFile
+from .task_settings import TaskSettings
 
-# What has no meaning in a real study: members are on the roster, results in experiments/, keys and
-# routes are drawn at random, models never travel readable, μ comes with fedprox.
-_SIMULATION_ONLY = {"hospitals", "run-dir", "seed", "sealing"}
+_GROUPS: tuple[tuple[str, type[SettingsGroup]], ...] = (
+    ("What is learnt: to be filled in", TaskSettings),
+    ("The algorithm", AlgorithmSettings),
+    ("Training", TrainingSettings),
+)
 
 
 def found(folder: Path, *, name: str, address: str, listen: str, internal_port: int) -> Study:
@@ -42,8 +47,6 @@ def found(folder: Path, *, name: str, address: str, listen: str, internal_port: 
         files.make_folder(place)
     certificates.make_authority(study.tls, name)
     certificates.make_server_certificate(study.tls, study.address.host)
-    from protocol.keys import Identity
-
     files.write_new(study.identity_file, Identity.generate().to_bytes())
     files.write_new(study.settings_file, settings_template().encode(), mode=0o644)
     files.write_new(folder / "compose.yaml", compose_file(study).encode(), mode=0o644)
@@ -57,12 +60,14 @@ def found(folder: Path, *, name: str, address: str, listen: str, internal_port: 
 def settings_template() -> str:
     """Return a settings.toml with every setting of a real study, its meaning and its default."""
     lines = ["# Settings of this study's experiments. `feddc coordinator run --set` changes one."]
-    for title, group in (("The algorithm", AlgorithmSettings), ("Training", TrainingSettings)):
+    known, written = deployed_keys(), set[str]()
+    for title, group in _GROUPS:
         lines += ["", f"# {title}"]
         for field in group.model_fields.values():
             key = str(field.alias)
-            if key in _SIMULATION_ONLY or (group is TrainingSettings and key == "proximal-mu"):
+            if key not in known or key in written:
                 continue
+            written.add(key)
             value = json.dumps(field.get_default(), ensure_ascii=False)
             lines.append(f"{key} = {value}  # {field.description}")
     return "\n".join(lines) + "\n"

@@ -208,9 +208,16 @@ def _told_of_runs() -> Iterator[None]:
         try:
             yield
         except Exception as error:
-            # Imported only now: what raises it has imported Flower.
-            if type(error).__name__ == "RunError":
+            # Only now: what raises these has imported their packages already.
+            from learning.data import DataError
+            from learning.models import ModelError
+
+            from .running import RunError
+
+            if isinstance(error, RunError):
                 fail(1, str(error))
+            if isinstance(error, DataError | ModelError):
+                fail(2, str(error))
             raise
 
 

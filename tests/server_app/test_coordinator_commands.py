@@ -20,6 +20,7 @@ from protocol.card import Card
 from protocol.connection import Connection
 from protocol.keys import Identity
 from protocol.roster import Roster
+from server_app.experiment import deployed_keys, parse
 from server_app.settings import Settings
 from server_app.study import Study, StudyError
 
@@ -104,12 +105,13 @@ def test_init_says_what_is_wrong(name: str, address: str, said: str, tmp_path: P
     assert not (tmp_path / "s").exists()
 
 
-def test_the_settings_that_init_writes_are_the_defaults(study: Study) -> None:
+def test_init_writes_every_setting_of_a_study_with_its_default(study: Study) -> None:
     settings, defaults = study.settings(), Settings.defaults()
 
-    assert settings == {key: defaults[key] for key in settings}
-    assert {"rounds", "aggregator", "learning-rate", "quorum"} <= settings.keys()
-    assert not {"seed", "hospitals", "run-dir", "sealing", "dataset"} & settings.keys()
+    assert settings.keys() == deployed_keys()
+    for key in settings.keys() & defaults.keys():
+        assert settings[key] == defaults[key]
+    parse(settings | {"input-shape": "30", "classes": 2}, hospitals=3)
 
 
 def test_the_study_s_folder_may_come_from_the_environment(
