@@ -31,7 +31,8 @@ def serve(study: Study, parts: Sequence[Part], *, terminal: bool) -> int:
     """Keep the parts running until a signal asks to end; return the signal's number."""
     name = "-".join(parts)
     with ServiceLock(lock_file(study, name)) as lock:
-        logger = log_lines.configure(study.logs / f"{name}.jsonl", terminal=terminal)
+        file = "coordinator" if len(parts) > 1 else name
+        logger = log_lines.configure(study.logs / f"{file}.jsonl", terminal=terminal)
         programs = [_program(study, part, lock, logger.getChild(part)) for part in parts]
         logger.info(f"starting {' and '.join(parts)} of the study {study.name}")
         number = keep_running(programs)

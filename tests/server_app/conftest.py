@@ -1,0 +1,156 @@
+"""A coordinator that is up, with hospitals that can connect: real processes on free ports."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from client_app.enrolment import initialise
+from client_app.folder import HospitalFolder
+from server_app import members, services
+from server_app.founding import found
+from server_app.proxy import ProxyError, find_nginx
+from server_app.study import Study
+
+ROOT = Path(__file__).parents[2]
+STUB_APP = Path(__file__).parent / "stub_app"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class Connected:
+    """A `feddc hospital connect` that runs."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def wait_for(self, text: str, seconds: float = 90) -> None:
+        deadline = time.monotonic() + seconds
+        while text not in self.text():
+            assert self.process.poll() is None, self.text()
+            assert time.monotonic() < deadline, self.text()
+            time.sleep(0.1)
+
+
+@dataclass
+class Coordinator:
+    """A study with its services, and the hospitals' folders."""
+
+    study: Study
+    hospitals: dict[str, HospitalFolder] = field(default_factory=dict)
+
+    def feddc(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "lab.cli", "coordinator", *arguments]
+        return subprocess.run(
+            [*command, "--study", str(self.study.folder)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment(),
+            timeout=180,
+        )
+
+    def enrol(self, name: str) -> HospitalFolder:
+        place = HospitalFolder(self.study.folder.parent / name)
+        card, _ = initialise(place, name, "")
+        members.add(self.study, card)
+        place.keep_connection(self.study.connection())
+        self.hospitals[name] = place
+        return place
+
+    @contextmanager
+    def connected(self, place: HospitalFolder, **changes: str) -> Iterator[Connected]:
+        log = place.path / f"connect-{time.monotonic_ns()}.log"
+        command = ["-m", "lab.cli", "hospital", "connect", "--folder", str(place.path)]
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                [sys.executable, *command],
+                stdout=file,
+                stderr=file,
+                env=environment() | changes,
+            )
+        try:
+            yield Connected(process, log)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def environment() -> dict[str, str]:
+    python_path = os.pathsep.join((str(ROOT), str(STUB_APP)))
+    return os.environ | {"PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture(scope="session")
+def nginx() -> str:
+    try:
+        return find_nginx()
+    except ProxyError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def new_coordinator() -> Iterator[Callable[[str], Coordinator]]:
+    """Found a study in a folder of its own; whatever runs for it is stopped at the end."""
+    made: list[Coordinator] = []
+    folders: list[Path] = []
+
+    def new(host: str = "localhost") -> Coordinator:
+        folders.append(Path(tempfile.mkdtemp(prefix="s", dir="/tmp")))
+        study = found(
+            folders[-1] / "study",
+            name="hearts",
+            address=f"{host}:{free_port()}",
+            listen="",
+            internal_port=free_port(),
+        )
+        made.append(Coordinator(study))
+        return made[-1]
+
+    yield new
+    for coordinator in made:
+        services.stop(coordinator.study)
+    for folder in folders:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def coordinator(nginx: str, new_coordinator: Callable[[str], Coordinator]) -> Iterator[Coordinator]:
+    """A coordinator that is up, with two members."""
+    made = new_coordinator("coordinator.test")
+    for name in ("Mercy", "St Mary"):
+        made.enrol(name)
+    members.write_roster(made.study)
+    done = made.feddc("up")
+    assert done.returncode == 0, done.stderr + _logs(made.study)
+    yield made
+    made.feddc("down")
+
+
+def _logs(study: Study) -> str:
+    lines = [line for path in study.logs.glob("*.jsonl") for line in path.open()]
+    return "\n".join(json.loads(line)["text"] for line in lines)
