@@ -1,6 +1,6 @@
 """The coordinator's own judgement: models on the test set, in eval mode."""
 
-from learning.data import Dataset
+from learning.data import Examples
 from learning.metrics import Figures
 from learning.settings import TrainingSettings
 from learning.trainer import Network, Task
@@ -10,10 +10,11 @@ from protocol.model_bytes import ModelState
 class Evaluator:
     """Evaluates models on one test set."""
 
-    def __init__(self, training: TrainingSettings, dataset: Dataset, *, seed: int) -> None:
-        task = Task(dataset.shape, len(dataset.classes))
+    def __init__(
+        self, training: TrainingSettings, task: Task, test: Examples | None, *, seed: int
+    ) -> None:
         self._network = Network(training, task, seed=seed)
-        self._test = self._network.tensors(dataset.test) if len(dataset.test) else None
+        self._test = self._network.tensors(test) if test is not None and len(test) else None
         self.first_model = ModelState(*self._network.arrays())
 
     def figures(self, model: ModelState) -> Figures | None:

@@ -13,8 +13,10 @@ def plot_accuracy(run_dir: Path) -> Path:
     """Draw the aggregates' test accuracy and the hospitals' training accuracy."""
     lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     events = [json.loads(line) for line in lines]
-    tests = [event for event in events if event["event"] == "evaluation"]
-    legs = [e for e in events if e["event"] == "leg" and e["accuracy"] is not None]
+    # By leg: a resumed run writes its last legs again.
+    tests = list({e["leg"]: e for e in events if e["event"] == "evaluation"}.values())
+    ended = {e["leg"]: e for e in events if e["event"] == "leg"}.values()
+    legs = [event for event in ended if event["accuracy"] is not None]
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     axes.plot(

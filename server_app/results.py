@@ -29,13 +29,16 @@ _REPORTED = ("flwr", "torch", "numpy")
 class Recorder(Observer):
     """Writes down how an experiment goes, line by line, and sums it up at the end."""
 
-    def __init__(self, run_dir: Path, settings: Settings, evaluator: Evaluator) -> None:
+    def __init__(
+        self, run_dir: Path, settings: Settings, evaluator: Evaluator, *, goes_on: bool = False
+    ) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
+        self.evaluator = evaluator
         self._settings = settings
-        self._evaluator = evaluator
         # "x": it never writes into another run's results.
-        self._metrics = (run_dir / "metrics.jsonl").open("x", encoding="utf-8")
+        mode = "a" if goes_on else "x"
+        self._metrics = (run_dir / "metrics.jsonl").open(mode, encoding="utf-8")
         self._started = time.monotonic()
         self._legs = 0
         self._endings = dict.fromkeys(Ending, 0)
@@ -43,11 +46,11 @@ class Recorder(Observer):
         self._readable = 0
         self._readable_hand_overs = 0
         self._missing: dict[str, int] = {}
-        self._lost_chains = 0
+        self._lost_chains = self._missed_rounds = 0
         self._client_accuracies: list[float] = []
         self._held_out: list[float] = []
-        self._final: ModelState | None = None
-        _write_json(run_dir / "settings.json", settings.as_config())
+        if not goes_on:
+            _write_json(run_dir / "settings.json", settings.as_config())
 
     # --- what FedDC tells -------------------------------------------------------------------------
 
@@ -64,13 +67,12 @@ class Recorder(Observer):
 
     def received(self, leg: Leg, hospital: str, model: StoredModel) -> None:
         if leg.number == self._legs:
-            figures = self._evaluator.figures(model.load())
+            figures = self.evaluator.figures(model.load())
             if figures is not None:
                 self._client_accuracies.append(figures.accuracy)
 
     def aggregated(self, leg: Leg, model: ModelState) -> None:
-        self._final = model
-        figures = self._evaluator.figures(model)
+        figures = self.evaluator.figures(model)
         if figures is not None:
             self._event(
                 "evaluation",
@@ -84,7 +86,7 @@ class Recorder(Observer):
     def leg_ended(self, report: LegReport) -> None:
         leg = report.leg
         self._endings[leg.ending] += 1
-        self._lost_chains = report.lost_chains
+        self._lost_chains, self._missed_rounds = report.lost_chains, report.missed_rounds
         for name in report.missing:
             self._missing[name] = self._missing.get(name, 0) + 1
         for name, answer in report.answers.items():
@@ -101,8 +103,37 @@ class Recorder(Observer):
             parked=list(report.parked),
             loss=_mean([reply.loss for reply in replies if reply.loss is not None]),
             accuracy=_mean([r.accuracy for r in replies if r.accuracy is not None]),
+            lost_chains=report.lost_chains,
+            missed_rounds=report.missed_rounds,
             seconds=report.seconds,
         )
+
+    def waiting(self, leg: Leg, problem: str) -> None:
+        self._event("waiting", leg=leg.number, problem=problem)
+
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "legs": self._legs,
+            "endings": self._endings,
+            "bytes": self._bytes,
+            "readable": self._readable,
+            "readable_hand_overs": self._readable_hand_overs,
+            "missing": self._missing,
+            "client_accuracies": self._client_accuracies,
+            "seconds": time.monotonic() - self._started,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._legs = state["legs"]
+        self._endings = {Ending(ending): count for ending, count in state["endings"].items()}
+        self._bytes = dict(state["bytes"])
+        self._readable = state["readable"]
+        self._readable_hand_overs = state["readable_hand_overs"]
+        self._missing = dict(state["missing"])
+        self._client_accuracies = list(state["client_accuracies"])
+        self._started -= state["seconds"]
+        # What the killed run wrote of later legs stands above; it is written anew below.
+        self._event("resumed", leg=sum(self._endings.values()), legs=self._legs)
 
     def closed(self, answers: Mapping[str, Answer]) -> None:
         for name, answer in answers.items():
@@ -117,13 +148,10 @@ class Recorder(Observer):
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def completed(self) -> dict[str, Any]:
-        """Write model, plot and summary; return the summary."""
-        final = self._final
-        if final is None:
-            raise RuntimeError("the experiment ended without an aggregate")
+    def completed(self, final: ModelState) -> dict[str, Any]:
+        """Write the final model, a plot and the summary; return the summary."""
         save_file(final.parameters | final.buffers, self.run_dir / "model.safetensors")
-        figures = self._evaluator.figures(final)
+        figures = self.evaluator.figures(final)
         hand_overs = self._endings[Ending.HAND_OVER]
         summary = {
             "run_dir": str(self.run_dir.resolve()),
@@ -141,6 +169,7 @@ class Recorder(Observer):
             "readable_models": self._readable,
             "missing": self._missing,
             "lost_chains": self._lost_chains,
+            "missed_rounds": self._missed_rounds,
             "seconds": time.monotonic() - self._started,
             "versions": {"feddc": __version__} | {name: version(name) for name in _REPORTED},
         }

@@ -62,6 +62,12 @@ class AlgorithmSettings(SettingsGroup):
     radon_iterations: int = Field(1, ge=1, le=4, description="the paper's h")
     hospitals: int = Field(10, ge=2, description="members of the study")
     quorum: float = Field(0.5, gt=0, le=1, description="share of asked hospitals that must answer")
+    quorum_wait: float = Field(
+        0.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="seconds to wait for a quorum; then the run ends",
+    )
     leg_timeout: float = Field(
         600.0, gt=0, allow_inf_nan=False, description="seconds a leg may take"
     )

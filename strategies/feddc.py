@@ -242,6 +242,8 @@ class FedDC(Strategy):
         timeout: float,
     ) -> Course:
         """Set an experiment up, or take up the one that the journal tells of."""
+        if self.journal.is_kept:
+            wrapped.check_savable()
         state = self.journal.load()
         begun = state is not None and "planner" in state
         members = meet(

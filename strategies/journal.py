@@ -24,6 +24,7 @@ class Journal:
 
     spool: Spool
     batch = 1000  # replies that may be in memory at a time
+    is_kept = False
 
     def __init__(self) -> None:
         self.spool = MemorySpool()
@@ -41,6 +42,7 @@ class DiskJournal(Journal):
     """Keeps the state and the models in a folder."""
 
     batch = 1
+    is_kept = True
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -104,6 +104,10 @@ class Wrapped:
 
     # --- on paper, so that a resumed run goes on from here ----------------------------------------
 
+    def check_savable(self) -> None:
+        """Refuse a strategy that could not be written down."""
+        strategy_state.check_savable(_layers(self.strategy))
+
     def to_state(self) -> tuple[dict[str, Any], ModelState, Arrays]:
         """Return what is to be written down: numbers, the current model, the strategy's arrays."""
         numbers, arrays = strategy_state.save(_layers(self.strategy))

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 from learning.local_data import load_dataset, load_shares
 from learning.settings import SettingsError
+from learning.trainer import Task
 from protocol import __version__
 from protocol.messages import Close, Closed, Trained, encode
 from protocol.model_bytes import ModelState
@@ -288,7 +289,8 @@ def test_a_stopped_run_is_a_failed_one(
 def recorder(folder: Path) -> Recorder:
     settings = Settings.from_run_config(TINY, source="test")
     dataset = load_dataset(settings.local, settings.algorithm.seed)
-    return Recorder(folder, settings, Evaluator(settings.training, dataset, seed=0))
+    task = Task(dataset.shape, len(dataset.classes))
+    return Recorder(folder, settings, Evaluator(settings.training, task, dataset.test, seed=0))
 
 
 def trained(**changes: Any) -> Trained:
@@ -346,8 +348,7 @@ def test_a_hospital_that_did_not_answer_is_named_with_the_reason(tmp_path: Path)
     assert leg["loss"] == 0.5
     lines = events(tmp_path / "run", "hospital")
     assert [line["problem"] for line in lines] == ["", "no answer in 5 s"] * 2
-    notes.aggregated(Leg(2, 1, 1, Ending.AGGREGATION), notes._evaluator.first_model)
-    assert notes.completed()["missing"] == {"north": 2, "south": 2}
+    assert notes.completed(notes.evaluator.first_model)["missing"] == {"north": 2, "south": 2}
 
 
 def test_a_leg_without_any_answer_has_no_figures(tmp_path: Path) -> None:
@@ -384,18 +385,37 @@ def test_one_readable_hand_over_and_the_run_was_not_sealed(tmp_path: Path) -> No
             "north": Answer(trained(sealed=sealed), "", 1, 1, 1),
         }
         notes.leg_ended(report(answers))
-        notes.aggregated(Leg(2, 1, 1, Ending.AGGREGATION), notes._evaluator.first_model)
-        summary = notes.completed()
+        summary = notes.completed(notes.evaluator.first_model)
         assert summary["sealed"] is expected
         assert summary["readable_models"] == (0 if sealed else 1)
 
 
-def test_a_run_without_an_aggregate_is_no_success(tmp_path: Path) -> None:
-    notes = recorder(tmp_path / "run")
+def test_a_resumed_run_sums_up_what_the_killed_one_did(tmp_path: Path) -> None:
+    answers = {
+        "east": Answer(trained(sealed=True), "", 0.1, 10, 20),
+        "north": Answer(None, "gone", 0.1, 10, 0),
+    }
+    killed = recorder(tmp_path / "run")
+    killed.started("x", {"east": 3, "north": 4}, 5)
+    killed.leg_ended(report(answers, missing={"north": "gone"}))
+    state = json.loads(json.dumps(killed.to_state()))
+    killed.leg_ended(report(answers, missing={"north": "gone"}))  # and killed before the next plan
 
-    with pytest.raises(RuntimeError, match="ended without an aggregate"):
-        notes.completed()
-    assert not (tmp_path / "run" / "summary.json").exists()
+    settings = Settings.from_run_config(TINY, source="test")
+    resumed = Recorder(tmp_path / "run", settings, killed.evaluator, goes_on=True)
+    resumed.restore(state)
+    resumed.leg_ended(report(answers, missing={"north": "gone"}))
+    summary = resumed.completed(resumed.evaluator.first_model)
+    assert summary["missing"] == {"north": 2}
+    assert (summary["bytes_up"], summary["legs"]) == (40, 5)
+    assert [e["event"] for e in events(tmp_path / "run") if e["event"] != "hospital"] == [
+        "start",
+        "leg",
+        "leg",
+        "resumed",
+        "leg",
+        "end",
+    ]
 
 
 def test_lines_can_be_read_while_the_run_goes_on(tmp_path: Path) -> None:

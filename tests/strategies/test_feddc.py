@@ -21,6 +21,7 @@ from flwr.serverapp.strategy import FedAvg, Krum, Result, Strategy
 from client_app.courier import app as courier
 from lab.inprocess import InProcessGrid
 from learning.local_data import load_dataset
+from learning.trainer import Task
 from protocol.messages import (
     Announcement,
     Carries,
@@ -194,7 +195,9 @@ def prepare(
     a = settings.algorithm
     dataset = load_dataset(settings.local, a.seed)
     training_seed = derive_seed(a.seed, "training")
-    first = Evaluator(settings.training, dataset, seed=shared_init_seed(training_seed)).first_model
+    task = Task(dataset.shape, len(dataset.classes))
+    seed = shared_init_seed(training_seed)
+    first = Evaluator(settings.training, task, None, seed=seed).first_model
     diary = Diary(grid)
     study = simulated_study(a.seed, NAMES[: a.hospitals])
     arguments: dict[str, Any] = {

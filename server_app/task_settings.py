@@ -1,0 +1,40 @@
+"""What a real study's model maps, which no hospital's data tell the coordinator."""
+
+import re
+
+from pydantic import Field, field_validator, model_validator
+
+from learning.settings import SettingsGroup
+
+
+class TaskSettings(SettingsGroup):
+    """The examples' shape and classes, and the coordinator's own test data, if it has any."""
+
+    input_shape: str = Field(
+        "", description="of an example: 30, or 1x28x28; empty: as the test data have it"
+    )
+    classes: int = Field(0, ge=0, description="how many; 0: as the test data have them")
+    test_data: str = Field(
+        "", description="a data set of the coordinator's own, by name; empty: none"
+    )
+    test_data_dir: str = Field("", description="its folder or file; its test part is used")
+    test_label_column: str = Field("label", description="csv: the class")
+
+    @field_validator("input_shape")
+    @classmethod
+    def _is_a_shape(cls, text: str) -> str:
+        if text and not re.fullmatch(r"[1-9][0-9]{0,6}(x[1-9][0-9]{0,6}){0,3}", text):
+            raise ValueError(f"must be whole numbers with x between them, like 1x28x28, got {text}")
+        return text
+
+    @model_validator(mode="after")
+    def _is_known(self) -> "TaskSettings":
+        if not self.test_data and not (self.input_shape and self.classes >= 2):
+            raise ValueError(
+                "input-shape and classes (2 or more) must be given, or test-data that have them"
+            )
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(size) for size in self.input_shape.split("x")) if self.input_shape else ()
