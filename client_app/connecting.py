@@ -20,7 +20,6 @@ from protocol.supervision import Program, keep_running
 from .folder import HospitalFolder
 
 _PACKAGES = Path(__file__).resolve().parents[1]
-_POLL_SECONDS = "0.05"
 _SOCKET = Path("socket") / "agent.sock"
 _LOCAL = "127.0.0.1,localhost"
 
@@ -65,16 +64,22 @@ def _command(
     supernode = str(path) if path.exists() else shutil.which("flower-supernode")
     if supernode is None:
         raise ConnectError("flower-supernode is not installed: install feddc again")
-    return lambda: [
-        supernode,
-        f"--superlink={connection.address}",
-        f"--root-certificates={authority}",
-        f"--auth-supernode-private-key={key}",
-        f"--node-config=agent-socket='{agent}'",
-        "--isolation=subprocess",
-        "--host=127.0.0.1",
-        f"--port={_free_port()}",  # of the API for its own courier; another at every start
-    ]
+
+    def command() -> list[str]:
+        port = _free_port()  # of the API for its own couriers; another at every start
+        return [
+            *(sys.executable, "-P", "-m", "client_app.executor", str(port)),
+            supernode,
+            f"--superlink={connection.address}",
+            f"--root-certificates={authority}",
+            f"--auth-supernode-private-key={key}",
+            f"--node-config=agent-socket='{agent}'",
+            "--isolation=process",  # the couriers are the executor's
+            "--host=127.0.0.1",
+            f"--port={port}",
+        ]
+
+    return command
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -82,8 +87,8 @@ def _environment(home: Path) -> dict[str, str]:
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        # Read by the SuperExec, which starts a courier for every request.
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": _POLL_SECONDS,
+        # The executor forks, which NumPy's threads do not like.
+        "OPENBLAS_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
         "PATH": _joined(str(Path(sys.executable).parent), os.environ.get("PATH")),
         "PYTHONPATH": _joined(str(_PACKAGES), os.environ.get("PYTHONPATH")),

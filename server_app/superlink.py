@@ -2,7 +2,8 @@
 
 The models themselves are in its database. What grows is beside them: requests that wait for a rare
 garbage collection, the page caches of a dozen database connections, and blocks that the C library
-keeps for later. All three are settings of the process, set here; Flower's code runs as it is.
+keeps for later. All three are settings of the process: the first two are set here, the last in the
+environment it is started with (serving.py). Flower's code runs as it is.
 
     python -m server_app.superlink OPTIONS-OF-FLOWER-SUPERLINK...
 """
@@ -10,15 +11,8 @@ keeps for later. All three are settings of the process, set here; Flower's code 
 import gc
 import sqlite3
 
-from flwr.superlink import main as superlink_main  # imported before the freeze below
+import flwr.superlink.main  # noqa: F401 (all that it imports, before the freeze)
 from flwr.superlink.cli import flower_superlink
-
-# For the SuperLink and the ServerApp that it starts: large blocks go back to the system at once.
-ENVIRONMENT = {
-    "MALLOC_ARENA_MAX": "2",
-    "MALLOC_MMAP_THRESHOLD_": str(256 * 1024),
-    "MALLOC_TRIM_THRESHOLD_": str(1024 * 1024),
-}
 
 _DATABASE_CACHE_BYTES = 32 * 1024 * 1024  # of all connections together; Flower allows each 64 MB
 # Python's own are (700, 10, 10), and a full collection waits until a quarter of everything is new:
