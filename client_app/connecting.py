@@ -23,7 +23,6 @@ from protocol.supervision import Program, keep_running
 from .folder import HospitalFolder
 
 _PACKAGES = Path(__file__).resolve().parents[1]
-_POLL_SECONDS = "0.05"
 _SOCKET = Path("socket") / "agent.sock"
 _KNOWN_AS = "SuperNode ID: "
 _SIGN_OFF_SECONDS = 20.0
@@ -128,16 +127,22 @@ def _command(address: Address, authority: Path, key: Path, agent: Path) -> Calla
     supernode = str(path) if path.exists() else shutil.which("flower-supernode")
     if supernode is None:
         raise ConnectError("flower-supernode is not installed: install feddc again")
-    return lambda: [
-        supernode,
-        f"--superlink={address}",
-        f"--root-certificates={authority}",
-        f"--auth-supernode-private-key={key}",
-        f"--node-config=agent-socket='{agent}'",
-        "--isolation=subprocess",
-        "--host=127.0.0.1",
-        f"--port={_free_port()}",  # of the API for its own courier; another at every start
-    ]
+
+    def command() -> list[str]:
+        port = _free_port()  # of the API for its own couriers; another at every start
+        return [
+            *(sys.executable, "-P", "-m", "client_app.executor", str(port)),
+            supernode,
+            f"--superlink={address}",
+            f"--root-certificates={authority}",
+            f"--auth-supernode-private-key={key}",
+            f"--node-config=agent-socket='{agent}'",
+            "--isolation=process",  # the couriers are the executor's
+            "--host=127.0.0.1",
+            f"--port={port}",
+        ]
+
+    return command
 
 
 def _environment(home: Path) -> dict[str, str]:
@@ -145,8 +150,8 @@ def _environment(home: Path) -> dict[str, str]:
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
-        # Read by the SuperExec, which starts a courier for every request.
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": _POLL_SECONDS,
+        # The executor forks, which NumPy's threads do not like.
+        "OPENBLAS_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
         "PATH": _joined(str(Path(sys.executable).parent), os.environ.get("PATH")),
         "PYTHONPATH": _joined(str(_PACKAGES), os.environ.get("PYTHONPATH")),

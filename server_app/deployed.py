@@ -16,6 +16,7 @@ from strategies.journal import DiskJournal
 from strategies.wrapped import check_wrapped
 
 from .aggregators import build_aggregator, cohort_size
+from .bell import find_bell
 from .evaluation import Evaluator
 from .experiment import Experiment
 from .results import Recorder
@@ -90,6 +91,7 @@ def _run(grid: Grid, study: Study, experiment: Experiment) -> dict[str, Any]:
         training_seed=secrets.training_seed,
         experiment=experiment.id,
         journal=DiskJournal(experiment.journal),
+        bell=find_bell(),
     )
     # Its models and the training seed have no further use, and are nobody's business.
     shutil.rmtree(experiment.journal, ignore_errors=True)

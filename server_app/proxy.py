@@ -47,6 +47,19 @@ http {{
         keepalive 32;
     }}
 
+    # The pieces of models, each 5 MiB and in the SuperLink's memory several times over: so many
+    # at once and no more. Who is turned away (502) tries again after a second or so.
+    upstream superlink-pieces {{
+        zone superlink-pieces 64k;
+        server {superlink} max_conns=8;
+        keepalive 8;
+    }}
+
+    upstream waiting-room {{
+        server {waiting_room};
+        keepalive 32;
+    }}
+
     server {{
         listen {listen} ssl;
         ssl_certificate {tls}/server.pem;
@@ -60,31 +73,57 @@ http {{
         send_timeout 60s;
         keepalive_timeout 75s;
 
+        proxy_http_version 1.1;
+        proxy_set_header Host localhost;
+        proxy_set_header Connection "";
+        proxy_set_header X-Forwarded-For $remote_addr;
+        proxy_set_header X-Forwarded-Proto https;
+        proxy_ssl_verify on;
+        proxy_ssl_trusted_certificate {tls}/ca.crt;
+        proxy_ssl_name localhost;
+        proxy_connect_timeout 5s;
+        proxy_send_timeout 60s;
+        proxy_read_timeout 180s;
+        # Bodies pass through: but for pieces, none is collected on the disk, either way.
+        proxy_request_buffering off;
+        proxy_max_temp_file_size 0;
+
         location / {{
             return 404;
         }}
 
         # The path is written anew from what was matched: no other spelling of it, and no
         # query, ever reaches the SuperLink.
+        location ~ ^/v1/fleet/(?<piece>(push|pull)-object)$ {{
+            limit_except POST {{
+                deny all;
+            }}
+            proxy_pass https://superlink-pieces/v1/fleet/$piece;
+            # A slow hospital must not keep one of the few places.
+            proxy_request_buffering on;
+            proxy_max_temp_file_size {body_limit};
+        }}
+
         location ~ ^/v1/fleet/(?<call>[a-z-]+)$ {{
             limit_except POST {{
                 deny all;
             }}
             proxy_pass https://superlink/v1/fleet/$call;
-            proxy_http_version 1.1;
-            proxy_set_header Host localhost;
-            proxy_set_header Connection "";
-            proxy_set_header X-Forwarded-For $remote_addr;
-            proxy_set_header X-Forwarded-Proto https;
-            proxy_ssl_verify on;
-            proxy_ssl_trusted_certificate {tls}/ca.crt;
-            proxy_ssl_name localhost;
-            proxy_connect_timeout 5s;
-            proxy_send_timeout 60s;
-            proxy_read_timeout 180s;
-            # Bodies pass through: none is collected on the disk, either way.
-            proxy_request_buffering off;
-            proxy_max_temp_file_size 0;
+        }}
+
+        # Who asks for messages waits for one; should the waiting room be closed, as Flower has it.
+        location = /v1/fleet/pull-messages {{
+            limit_except POST {{
+                deny all;
+            }}
+            proxy_pass http://waiting-room$uri;
+            proxy_request_buffering on;
+            proxy_read_timeout 40s;
+            error_page 502 504 = @superlink;
+        }}
+
+        location @superlink {{
+            proxy_pass https://superlink$uri;
         }}
     }}
 }}
@@ -120,6 +159,7 @@ def configuration(
         temp_paths="".join(temp_paths),
         tls=tls,
         superlink=study.superlink_address,
+        waiting_room=study.waiting_room,
         listen=study.file.listen,
         body_limit=BODY_LIMIT,
     )

@@ -114,12 +114,13 @@ def _listen(study: Study) -> tuple[str, int]:
 
 
 def _check_ports(study: Study, parts: Sequence[Part]) -> None:
+    room = study.waiting_room
     wanted = {
-        "superlink": ((INTERNAL_HOST, study.file.internal_port), "internal-port"),
-        "proxy": (_listen(study), "listen"),
+        "superlink": [(INTERNAL_HOST, study.file.internal_port), (room.host, room.port)],
+        "proxy": [_listen(study)],
     }
-    for part in parts:
-        (host, port), key = wanted[part]
+    keys = {"superlink": "internal-port", "proxy": "listen"}
+    for (host, port), key in ((place, keys[part]) for part in parts for place in wanted[part]):
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Literal
 from protocol import log_lines
 from protocol.supervision import Program, keep_running
 
-from . import files, own_processes, proxy
+from . import bell, files, own_processes, proxy
 from .service_lock import AlreadyUp, ServiceLock
 from .study import FOLDER_VARIABLE, INTERNAL_HOST, Study, StudyError
 
@@ -36,6 +35,8 @@ def serve(study: Study, parts: Sequence[Part], *, terminal: bool) -> int:
         if "proxy" not in parts:
             proxy.prepare_for_container(study)
         programs = [_program(study, part, lock, logger.getChild(part)) for part in parts]
+        if "superlink" in parts:
+            programs.append(_waiting_room(study, logger.getChild("waiting-room")))
         logger.info(f"starting {' and '.join(parts)} of the study {study.name}")
         number = keep_running(programs)
         if "superlink" in parts:
@@ -84,7 +85,7 @@ def _superlink(study: Study) -> list[str]:
     ]
     address = [f"--host={INTERNAL_HOST}", f"--port={study.file.internal_port}"]
     return [
-        *_flower("flower-superlink"),
+        *_own("server_app.superlink"),
         *certificate,
         *address,
         "--enable-supernode-auth",
@@ -94,12 +95,22 @@ def _superlink(study: Study) -> list[str]:
     ]
 
 
-def _flower(name: str) -> list[str]:
-    path = Path(sys.executable).parent / name
-    found = str(path) if path.exists() else shutil.which(name)
-    if found is None:
-        raise ServiceError(f"{name} is not installed beside {sys.executable}: install feddc again")
-    return [found]
+def _waiting_room(study: Study, logger: logging.Logger) -> Program:
+    command = [
+        *_own("server_app.waiting_service"),
+        f"--listen={study.waiting_room}",
+        f"--superlink={study.superlink_address}",
+        f"--authority={study.authority}",
+    ]
+    # Without Flower's folder, by which the SuperLink's processes are known: it may outlive them.
+    paths = {"PYTHONPATH": environment(study)["PYTHONPATH"]}
+    return Program(
+        "waiting-room", lambda: command, dict(os.environ) | paths, logger, explain=_explain
+    )
+
+
+def _own(module: str) -> list[str]:
+    return [sys.executable, "-P", "-m", module]
 
 
 def environment(study: Study) -> dict[str, str]:
@@ -112,6 +123,11 @@ def environment(study: Study) -> dict[str, str]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         # Read by the SuperExec, which starts the ServerApp of a run.
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": _POLL_SECONDS,
+        bell.ADDRESS_VARIABLE: str(study.waiting_room),
+        # Large blocks go back to the system at once; see superlink.py.
+        "MALLOC_ARENA_MAX": "2",
+        "MALLOC_MMAP_THRESHOLD_": str(256 * 1024),
+        "MALLOC_TRIM_THRESHOLD_": str(1024 * 1024),
         "PYTHONUNBUFFERED": "1",
         "PATH": _joined(str(Path(sys.executable).parent), os.environ.get("PATH")),
         "PYTHONPATH": _joined(str(_PACKAGES), os.environ.get("PYTHONPATH")),

@@ -31,7 +31,10 @@ class StudyFile(SettingsGroup):
     address: str = Field(description="where hospitals reach the coordinator, HOST:PORT")
     listen: str = Field(description="where the proxy listens on this machine")
     internal_port: int = Field(
-        28000, ge=1, le=65535, description="the SuperLink's, on this machine only"
+        28000,
+        ge=1,
+        le=65534,
+        description="the SuperLink's, on this machine only; the next one is the waiting room's",
     )
 
     @field_validator("name")
@@ -91,6 +94,11 @@ class Study:
     def superlink_address(self) -> str:
         """Where this machine, and no other, reaches the SuperLink."""
         return f"{INTERNAL_HOST}:{self.file.internal_port}"
+
+    @property
+    def waiting_room(self) -> Address:
+        """Where the proxy finds the waiting room, and the ServerApp its bell."""
+        return Address(INTERNAL_HOST, self.file.internal_port + 1)
 
     @property
     def identity_file(self) -> Path:
