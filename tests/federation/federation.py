@@ -160,6 +160,16 @@ class Federation:
     def signal(self, kind: str, name: str, number: signal.Signals) -> None:
         os.killpg(self.processes[kind, name].pid, number)
 
+    def revive(self) -> None:
+        """Let everything run that should."""
+        for name in self.names:
+            for kind in ("agent", "supernode"):
+                process = self.processes.get((kind, name))
+                if process is None or process.poll() is not None:
+                    self.start(kind, name)
+                else:
+                    self.signal(kind, name, signal.SIGCONT)
+
     def close(self) -> None:
         for kind, name in list(self.processes):
             with suppress(ProcessLookupError):
@@ -243,6 +253,34 @@ class Federation:
         """Return the end of every log, for when a test fails."""
         files = [*self.folder.glob("*.log"), *(self.study / "logs").glob("*")]
         return "\n".join(f"== {file}\n{file.read_text(errors='replace')[-3000:]}" for file in files)
+
+
+def assert_same_model(study: Federation, folder: Path, **changes: Any) -> None:
+    """Compare the experiment's model with that of its simulation, to the last bit."""
+    from safetensors.numpy import load_file
+
+    from lab.inprocess import simulate_in_process
+
+    simulate_in_process(simulation(**changes), folder)
+    expected = load_file(folder / "model.safetensors")
+    found = study.model()
+    assert set(found) == set(expected)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+def assert_chains_accounted_for(study: Federation) -> None:
+    """Every model that went out was aggregated, or is said to be lost."""
+    lost = 0
+    lines = {(e["leg"], e["hospital"]): e for e in study.events("hospital")}
+    for leg in {e["leg"]: e for e in study.events("leg")}.values():
+        if leg["ending"] == "aggregation":
+            weights = [
+                line["weight"] for (number, _), line in lines.items() if number == leg["leg"]
+            ]
+            aggregated = sum(weight is not None for weight in weights)
+            assert aggregated + leg["lost_chains"] - lost == len(study.names), leg
+            lost = leg["lost_chains"]
 
 
 class Outcome:
