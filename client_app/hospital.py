@@ -157,12 +157,33 @@ class Hospital:
         if notebook.given("close") is not None and not isinstance(request, Close):
             # Its keys are gone: an old set-up, sent again, must not open it a second time.
             raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"{request.experiment} is closed")
-        given = notebook.given(request.kind)
+        if isinstance(request, SetUp) and self._opens_an_epoch(notebook, digest):
+            return None
+        given = self._book(request).given(request.kind)
         if given is None or (leg is not None and leg > notebook.last_leg):
             return None
         if given[0] != digest:
+            if isinstance(request, SetUp):
+                self._descriptor(request)  # another roster's is refused as such: `join` helps
             raise Refused(RefusalCode.CONFLICTING_REQUEST, f"another {request.kind} was answered")
         return given[1]
+
+    def _opens_an_epoch(self, notebook: Notebook, digest: bytes) -> bool:
+        """Say whether a set-up is new, and a newer roster pinned than the last keys are for."""
+        known = notebook.next_epoch.roster or notebook.roster
+        given = self._last_book(notebook).given("set-up")
+        is_new = given is not None and given[0] != digest
+        return is_new and known is not None and self._roster.epoch > known.epoch
+
+    def _book(self, request: SetUp | ExchangeShares | OpenShares | TrainLeg | Close) -> Notebook:
+        """Return where a request is written down: keys for the next epoch, all else for this."""
+        notebook = Notebook(self._store, request.experiment)
+        of_keys = isinstance(request, SetUp | ExchangeShares | OpenShares)
+        return self._last_book(notebook) if of_keys else notebook
+
+    @staticmethod
+    def _last_book(notebook: Notebook) -> Notebook:
+        return notebook if notebook.next_epoch.descriptor is None else notebook.next_epoch
 
     # --- serving ----------------------------------------------------------------------------------
 
@@ -173,23 +194,49 @@ class Hospital:
             case SetUp():
                 return self._set_up(request)
             case ExchangeShares():
-                notebook, _, _ = self._agreed(request.experiment)
+                notebook, _, _, roster = self._agreed(self._book(request))
+                minimum = self._policy.minimum_cohort
                 return key_setup.exchange_shares(
-                    request, notebook, self._identity, self.name, self._roster
+                    request, notebook, self._identity, self.name, roster, minimum
                 )
             case OpenShares():
-                notebook, _, _ = self._agreed(request.experiment)
-                return key_setup.open_shares(request, notebook, self.name, self._roster)
+                notebook, _, _, roster = self._agreed(self._book(request))
+                ready = key_setup.open_shares(request, notebook, self.name, roster)
+                self._begin_epoch(request.experiment)
+                return ready
             case TrainLeg():
-                notebook, descriptor, training = self._agreed(request.experiment)
+                notebook, descriptor, training, roster = self._agreed(self._book(request))
                 return serve_leg(
-                    request, notebook, descriptor, training, self._policy, self.name, self._roster
+                    request, notebook, descriptor, training, self._policy, self.name, roster
                 )
             case Close():
                 return self._close(request)
 
     def _set_up(self, request: SetUp) -> Announcement:
         """Agree to a descriptor, once and by policy, and announce a key made for it."""
+        descriptor = self._descriptor(request)
+        notebook = Notebook(self._store, request.experiment)
+        if (agreed := notebook.descriptor) is not None:
+            # A new epoch: with other members, and nothing else.
+            before = Descriptor.from_bytes(agreed)
+            if descriptor != before.model_copy(update={"roster": descriptor.roster}):
+                raise Refused(RefusalCode.DESCRIPTOR_REFUSED, "an epoch with other settings")
+        self._training(request.payload, descriptor, self._roster)
+        examples = len(self._share.train)
+        self._policy.check_experiment(descriptor, self._roster, examples)
+        book = notebook if agreed is None else notebook.next_epoch
+        book.destroy()
+        book.write("descriptor", request.payload)
+        book.write("roster", self._roster.content)
+        announced = key_setup.announce(book, self._identity, self.name, self._roster)
+        if not descriptor.sealed:
+            self._begin_epoch(request.experiment)  # there are no keys to wait for
+        return Announcement(
+            examples=examples if "examples" in self._policy.metrics else None,
+            payload=announced.to_bytes(),
+        )
+
+    def _descriptor(self, request: SetUp) -> Descriptor:
         try:
             descriptor = Descriptor.from_bytes(request.payload)
         except DescriptorError as error:
@@ -198,20 +245,16 @@ class Hospital:
             raise Refused(RefusalCode.MALFORMED, "the descriptor is of another experiment")
         if descriptor.roster != self._roster.digest:
             raise Refused(RefusalCode.ANOTHER_ROSTER, "not the roster that is pinned here")
-        self._training(request.payload, descriptor)
-        examples = len(self._share.train)
-        self._policy.check_experiment(descriptor, self._roster, examples)
-        notebook = Notebook(self._store, request.experiment)
-        notebook.write("descriptor", request.payload)
-        announced = key_setup.announce(notebook, self._identity, self.name, self._roster)
-        return Announcement(
-            examples=examples if "examples" in self._policy.metrics else None,
-            payload=announced.to_bytes(),
-        )
+        return descriptor
+
+    def _begin_epoch(self, experiment: str) -> None:
+        notebook = Notebook(self._store, experiment)
+        if notebook.next_epoch.descriptor is not None:
+            notebook.begin_next_epoch()
 
     def _close(self, request: Close) -> Closed:
         """Take the final model, evaluate it, and destroy the experiment's keys and memory."""
-        notebook, _, training = self._agreed(request.experiment)
+        notebook, _, training, _ = self._agreed(self._book(request))
         model = training.read(request.payload)
         figures = training.held_out(model, self._policy.minimum_held_out)
         notebook.destroy()
@@ -222,17 +265,17 @@ class Hospital:
             ),
         )
 
-    def _agreed(self, experiment: str) -> tuple[Notebook, Descriptor, LocalTraining]:
-        notebook = Notebook(self._store, experiment)
-        agreed = notebook.descriptor
-        if agreed is None:
-            raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"no agreement on {experiment}")
+    def _agreed(self, notebook: Notebook) -> tuple[Notebook, Descriptor, LocalTraining, Roster]:
+        """Return what is known of an experiment; until its next epoch, with the roster it had."""
+        agreed, roster = notebook.descriptor, notebook.roster
+        if agreed is None or roster is None:
+            raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"no agreement on {notebook.experiment}")
         descriptor = Descriptor.from_bytes(agreed)
-        return notebook, descriptor, self._training(agreed, descriptor)
+        return notebook, descriptor, self._training(agreed, descriptor, roster), roster
 
-    def _training(self, agreed: bytes, descriptor: Descriptor) -> LocalTraining:
+    def _training(self, agreed: bytes, descriptor: Descriptor, roster: Roster) -> LocalTraining:
         if agreed not in self._trainings:
-            position = self._roster.names.index(self.name)
+            position = roster.names.index(self.name)
             training = LocalTraining(descriptor, self._share, position, self._device)
             self._trainings.clear()  # one experiment at a time: data on a device can be large
             self._trainings[agreed] = training
@@ -254,10 +297,9 @@ class Hospital:
         head = self._trail.append(received, sent)
         answer = encode(reply.model_copy(update={"audit": head}))
         if not isinstance(request, Hello):
-            notebook = Notebook(self._store, request.experiment)
-            notebook.give(request.kind, digest, answer)
+            self._book(request).give(request.kind, digest, answer)
             if isinstance(request, TrainLeg):
-                notebook.last_leg = request.leg
+                Notebook(self._store, request.experiment).last_leg = request.leg
         return answer
 
     def _refusal(self, code: RefusalCode, received: dict[str, Any]) -> bytes:

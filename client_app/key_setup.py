@@ -24,24 +24,37 @@ def announce(notebook: Notebook, identity: Identity, name: str, roster: Roster) 
 
 
 def exchange_shares(
-    request: ExchangeShares, notebook: Notebook, identity: Identity, name: str, roster: Roster
+    request: ExchangeShares,
+    notebook: Notebook,
+    identity: Identity,
+    name: str,
+    roster: Roster,
+    minimum_cohort: int,
 ) -> Shares:
-    """Check everyone's announcements and seal a share for each of them."""
+    """Check everyone's announcements and seal a share for each of them.
+
+    A study begins with its whole roster. In a later epoch those may stay out who have not pinned
+    the new one, as long as the policy's minimum takes part.
+    """
     key = _own_key(notebook)
+    least = minimum_cohort if roster.epoch > 1 else None
     try:
         pieces = from_bundle(request.payload)
         announcements = [Announced.from_bytes(who, data) for who, data in pieces.items()]
-        membership.check_announcements(announcements, experiment=request.experiment, roster=roster)
+        membership.check_announcements(
+            announcements, experiment=request.experiment, roster=roster, least=least
+        )
     except (BundleError, MembershipError) as error:
         raise Refused(RefusalCode.KEYS_REFUSED, str(error)) from error
-    if next(a for a in announcements if a.name == name).sealing_key != key.public:
+    own = next((a.sealing_key for a in announcements if a.name == name), None)
+    if own != key.public:
         raise Refused(RefusalCode.KEYS_REFUSED, "not the key announced here")
     # The terms too: hospitals that were shown different descriptors make keys that don't match.
     terms = f"{request.experiment}/{hashlib.sha256(notebook.descriptor or b'').hexdigest()}"
     epoch = membership.epoch_digest(announcements, experiment=terms, roster=roster)
     share = secrets.token_bytes(SHARE_BYTES)
     notebook.write("announcements", request.payload)
-    notebook.write("epoch", epoch)
+    notebook.write("epoch-digest", epoch)
     notebook.write("share", share)
     sealed = membership.seal_shares(
         share,
@@ -56,10 +69,11 @@ def exchange_shares(
 
 def open_shares(request: OpenShares, notebook: Notebook, name: str, roster: Roster) -> Ready:
     """Open the others' shares and derive the member key."""
-    key, epoch, share = _own_key(notebook), notebook.page("epoch"), notebook.page("share")
+    key, epoch, share = _own_key(notebook), notebook.page("epoch-digest"), notebook.page("share")
     if epoch is None or share is None:
         raise Refused(RefusalCode.NOT_SET_UP, "shares before announcements")
     try:
+        members = set(notebook.announcements)
         shares = membership.open_shares(
             from_bundle(request.payload),
             key,
@@ -67,9 +81,10 @@ def open_shares(request: OpenShares, notebook: Notebook, name: str, roster: Rost
             experiment=request.experiment,
             epoch=epoch,
             roster=roster,
+            members=members,
         )
         member_key = membership.derive_member_key(
-            shares | {name: share}, roster=roster, epoch=epoch
+            shares | {name: share}, roster=roster, epoch=epoch, members=members
         )
     except (BundleError, MembershipError) as error:
         raise Refused(RefusalCode.KEYS_REFUSED, str(error)) from error

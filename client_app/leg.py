@@ -29,7 +29,7 @@ def serve_leg(
     if not 0 < request.local_rounds <= descriptor.rounds - request.first_round:
         raise Refused(RefusalCode.ROUNDS_REFUSED, "rounds outside the descriptor's")
     model = _model(request, notebook, descriptor, training, name)
-    _check_recipient(request, notebook, policy, name, roster)
+    _check_recipient(request, notebook, policy, name, roster, descriptor.sealed)
 
     is_aggregate = request.carries is Carries.AGGREGATE
     figures = training.held_out(model, policy.minimum_held_out) if is_aggregate else None
@@ -96,7 +96,7 @@ def _opened(request: TrainLeg, notebook: Notebook, name: str) -> bytes:
 
 
 def _check_recipient(
-    request: TrainLeg, notebook: Notebook, policy: Policy, name: str, roster: Roster
+    request: TrainLeg, notebook: Notebook, policy: Policy, name: str, roster: Roster, sealed: bool
 ) -> None:
     recipient = request.recipient
     if recipient is None:
@@ -105,6 +105,8 @@ def _check_recipient(
         return
     if roster.identity_of(recipient) is None:
         raise Refused(RefusalCode.UNKNOWN_RECIPIENT, f"{recipient} is not on the pinned roster")
+    if sealed and recipient not in notebook.announcements:
+        raise Refused(RefusalCode.UNKNOWN_RECIPIENT, f"{recipient} takes no part in this epoch")
     if recipient != name:  # a model that stays here is shown to nobody
         policy.check_recipient(
             notebook.sent_to(recipient) + 1, notebook.sent + 1, len(roster.members)
@@ -160,7 +162,7 @@ def _payload(
 
 
 def _keys(notebook: Notebook) -> tuple[SealingKey, bytes, bytes]:
-    key, epoch = notebook.sealing_key, notebook.page("epoch")
+    key, epoch = notebook.sealing_key, notebook.page("epoch-digest")
     member_key = notebook.page("member-key")
     if key is None or epoch is None or member_key is None:
         raise Refused(RefusalCode.NOT_SET_UP, "the experiment's keys are not made yet")

@@ -3,29 +3,43 @@
 from protocol.bundle import from_bundle
 from protocol.keys import SealingKey
 from protocol.membership import Announced
+from protocol.roster import Roster
 
 from .store import Store
 
 _LEG_BYTES = 8
+_OF_AN_EPOCH = (
+    "descriptor",
+    "roster",
+    "sealing-key",
+    "announcements",
+    "epoch-digest",
+    "share",
+    "member-key",
+    "answer/set-up",
+    "answer/exchange-shares",
+    "answer/open-shares",
+)
 
 
 class Notebook:
     """The pages of one experiment in a hospital's store."""
 
-    def __init__(self, store: Store, experiment: str) -> None:
+    def __init__(self, store: Store, experiment: str, *, section: str = "") -> None:
         self._store = store
         self.experiment = experiment
+        self._prefix = f"{experiment}/{section}"
 
     def page(self, name: str) -> bytes | None:
-        return self._store.get(f"{self.experiment}/{name}")
+        return self._store.get(f"{self._prefix}{name}")
 
     def write(self, name: str, value: bytes) -> None:
-        self._store.put(f"{self.experiment}/{name}", value)
+        self._store.put(f"{self._prefix}{name}", value)
 
     def destroy(self, *kept: str) -> None:
         """Forget everything, keys first of all, except the pages named."""
         pages = {name: self.page(name) for name in kept}
-        self._store.delete(f"{self.experiment}/")
+        self._store.delete(self._prefix)
         for name, value in pages.items():
             if value is not None:
                 self.write(name, value)
@@ -33,6 +47,28 @@ class Notebook:
     @property
     def descriptor(self) -> bytes | None:
         return self.page("descriptor")
+
+    # --- epochs: the roster and keys that count, until the next begins ----------------------------
+
+    @property
+    def roster(self) -> Roster | None:
+        """Return the roster that this epoch's keys are for."""
+        stored = self.page("roster")
+        return Roster.from_content(stored) if stored is not None else None
+
+    @property
+    def next_epoch(self) -> "Notebook":
+        """Return the pages of an epoch whose keys are being made; until then the present counts."""
+        return Notebook(self._store, self.experiment, section="next-epoch/")
+
+    def begin_next_epoch(self) -> None:
+        """Let the next epoch's pages take the place of the present one's."""
+        for name in _OF_AN_EPOCH:
+            page = self.next_epoch.page(name)
+            self._store.delete(f"{self._prefix}{name}")
+            if page is not None:
+                self.write(name, page)
+        self.next_epoch.destroy()
 
     # --- answers: the same bytes get the same answer ----------------------------------------------
 

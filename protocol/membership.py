@@ -8,7 +8,7 @@ coordinator carries all this and learns none of it.
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -64,10 +64,21 @@ def announce(
 
 
 def check_announcements(
-    announcements: Sequence[Announced], *, experiment: str, roster: Roster
+    announcements: Sequence[Announced],
+    *,
+    experiment: str,
+    roster: Roster,
+    least: int | None = None,
 ) -> None:
-    """Refuse a list that is not exactly one valid announcement of each member, in roster order."""
-    if tuple(announced.name for announced in announcements) != roster.names:
+    """Refuse a list that is not exactly one valid announcement of each member, in roster order.
+
+    With `least`, members may be left out, as long as so many remain.
+    """
+    names = tuple(announced.name for announced in announcements)
+    expected = roster.names
+    if least is not None:
+        expected = tuple(name for name in roster.names if name in names)
+    if names != expected or (least is not None and len(names) < least):
         raise MembershipError("the announcements are not of the roster's members")
     if len({announced.sealing_key for announced in announcements}) != len(announcements):
         raise MembershipError("two members announced the same key")
@@ -122,9 +133,13 @@ def open_shares(
     experiment: str,
     epoch: bytes,
     roster: Roster,
+    members: Collection[str] | None = None,
 ) -> dict[str, bytes]:
-    """Open the shares that every other member sealed for `name`, and check who signed them."""
-    if set(sealed) != set(roster.names) - {name}:
+    """Open the shares that every other member sealed for `name`, and check who signed them.
+
+    `members` are those who take part, if not the whole roster does.
+    """
+    if set(sealed) != set(roster.names if members is None else members) - {name}:
         raise MembershipError("there must be one share of every other member")
     context = Context(experiment, epoch, _SHARE_LEG, name)
     shares = {}
@@ -143,13 +158,22 @@ def open_shares(
     return shares
 
 
-def derive_member_key(shares: Mapping[str, bytes], *, roster: Roster, epoch: bytes) -> bytes:
-    """Derive the key that all members have and nobody else: HKDF over every member's share."""
-    if set(shares) != set(roster.names):
+def derive_member_key(
+    shares: Mapping[str, bytes],
+    *,
+    roster: Roster,
+    epoch: bytes,
+    members: Collection[str] | None = None,
+) -> bytes:
+    """Derive the key that all members have and nobody else: HKDF over every member's share.
+
+    `members` are those who take part, if not the whole roster does.
+    """
+    if set(shares) != set(roster.names if members is None else members):
         raise MembershipError("there must be one share of every member")
     for share in shares.values():
         _check_length(share)
-    secret = b"".join(shares[name] for name in roster.names)
+    secret = b"".join(shares[name] for name in roster.names if name in shares)
     kdf = HKDF(SHA256(), length=32, salt=roster.digest, info=b"FedDC member key v1" + epoch)
     return kdf.derive(secret)
 

@@ -91,6 +91,7 @@ def _run(grid: Grid, study: Study, experiment: Experiment) -> dict[str, Any]:
         training_seed=secrets.training_seed,
         experiment=experiment.id,
         journal=DiskJournal(experiment.journal),
+        newest_roster=study.roster,
         bell=find_bell(),
     )
     # Its models and the training seed have no further use, and are nobody's business.

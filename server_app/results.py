@@ -108,6 +108,17 @@ class Recorder(Observer):
             seconds=report.seconds,
         )
 
+    def epoch_began(
+        self, number: int, hospitals: Mapping[str, int | None], staying_out: Mapping[str, str]
+    ) -> None:
+        self._event(
+            "epoch",
+            epoch=number,
+            hospitals=list(hospitals),
+            examples=dict(hospitals),
+            staying_out=dict(staying_out),
+        )
+
     def waiting(self, leg: Leg, problem: str) -> None:
         self._event("waiting", leg=leg.number, problem=problem)
 

@@ -1,5 +1,6 @@
 """From settings to a finished experiment, simulated or real: FedDC, its records, its summary."""
 
+from collections.abc import Callable
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord
@@ -30,6 +31,7 @@ def run_strategy(
     training_seed: bytes,
     experiment: str | None = None,
     journal: Journal | None = None,
+    newest_roster: Callable[[], Roster | None] = lambda: None,
     bell: Bell | None = None,
 ) -> dict[str, Any]:
     """Run an experiment on a grid of hospitals; return its summary."""
@@ -58,6 +60,7 @@ def run_strategy(
             training_seed=training_seed,
             experiment=experiment,
             journal=journal,
+            newest_roster=newest_roster,
             bell=bell,
             observer=recorder,
         )

@@ -29,7 +29,7 @@ from .planner import Plan, Planner, cohort_size
 from .records import to_model, to_record, trainable_numbers
 from .report import LegReport, Observer
 from .schedule import Ending, Leg, Schedule
-from .set_up import deliver, set_up
+from .set_up import deliver, set_up, who_agrees
 from .spool import StoredModel
 from .wrapped import Contribution, Wrapped, check_wrapped, least_hospitals, least_models
 
@@ -85,6 +85,9 @@ class FedDC(Strategy):
     journal
         Where the experiment's state is kept. One that is on disk lets a killed run go on: `start`
         on a new FedDC with the same settings, secrets, id and journal resumes it.
+    newest_roster
+        Looks up the study's roster; a newer one than the experiment's opens a new epoch after the
+        next aggregation, with whoever has pinned it.
     bell
         Tells when hospitals may have answered, where something knows; otherwise they are asked.
     observer
@@ -115,6 +118,7 @@ class FedDC(Strategy):
         training_seed: bytes | None = None,
         experiment: str | None = None,
         journal: Journal | None = None,
+        newest_roster: Callable[[], Roster | None] = lambda: None,
         bell: Bell | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -149,6 +153,7 @@ class FedDC(Strategy):
         self.training_seed = training_seed or secrets.token_bytes(SEED_BYTES)
         self.experiment = experiment or secrets.token_hex(8)
         self.journal = journal or Journal()
+        self.newest_roster = newest_roster
         self.bell = bell or Bell()
         self.observer = observer or Observer()
         self.schedule(rounds=1)  # refuses impossible periods here, where they were given
@@ -178,10 +183,13 @@ class FedDC(Strategy):
 
         # Set-up: learn who takes part, and have everyone agree to all settings at once.
         course = self._begin(grid, wrapped, config, legs, timeout)
-        members, planner = course.members, course.planner
+        planner = course.planner
 
         result = Result()
         for leg in legs[course.legs_done :]:
+            # A new roster, if there is one: between an aggregation and the next leg.
+            self._renew(leg, course, timeout)
+            members = course.members
             log(INFO, "[leg %d/%d] ends in %s", leg.number, len(legs), leg.ending)
             started = time.monotonic()
             # The plan: who trains which model, and where it goes then. On disk before it is sent.
@@ -230,7 +238,7 @@ class FedDC(Strategy):
         course.write(self.observer.to_state)  # so that a resumed run delivers the same model
         result.arrays = to_record(wrapped.model)
         final = wrapped.model.to_bytes(wire=course.wire)
-        self.observer.closed(deliver(members, self.experiment, final, timeout=timeout))
+        self.observer.closed(deliver(course.members, self.experiment, final, timeout=timeout))
         return result
 
     def _begin(
@@ -246,12 +254,17 @@ class FedDC(Strategy):
             wrapped.check_savable()
         state = self.journal.load()
         begun = state is not None and "planner" in state
+        roster, names = self.roster, ()
+        if state is not None and begun:  # the roster of the epoch it was in
+            roster = Roster.from_content(bytes.fromhex(state["roster"]))
+            names = tuple(state["members"])
         members = meet(
             grid,
-            self.roster,
+            roster,
             self.coordinator,
             patience=self.start_timeout,
             timeout=timeout,
+            names=names,
             everyone=not begun,
             bell=self.bell,
             batch=self.journal.batch,
@@ -280,6 +293,45 @@ class FedDC(Strategy):
             self.journal.spool.put(_FIRST_MODEL, wrapped.model.to_bytes(wire=wire))
             self.observer.started(self.experiment, examples, len(legs))
         return course
+
+    def _renew(self, leg: Leg, course: Course, timeout: float) -> None:
+        """Open a new epoch if the roster has changed: everybody makes new keys, some stay out."""
+        if not 0 < course.legs_done == course.last_aggregation or course.present is not None:
+            return  # chains are on their way under the keys of this epoch
+        staying_out: dict[str, str] = {}
+        if course.next_epoch is None:
+            roster = self.newest_roster()
+            if roster is None or roster.epoch <= course.members.roster.epoch:
+                return
+            everybody = course.members.of(roster)
+            everybody.present()
+            descriptor = course.descriptor.model_copy(update={"roster": roster.digest})
+            answers = who_agrees(everybody, descriptor, timeout=timeout)
+            staying_out = {name: why for name, why in answers.items() if why}
+            names = tuple(name for name in roster.names if not answers[name])
+            needed = max(2, math.ceil(self.quorum * len(roster.names)))
+            if len(names) < needed:
+                log(
+                    WARNING,
+                    "epoch %d can't begin, %d of %d have agreed and %d are needed: %s",
+                    roster.epoch,
+                    len(names),
+                    len(roster.names),
+                    needed,
+                    "; ".join(f"{name}: {why}" for name, why in staying_out.items()),
+                )
+                return
+            course.next_epoch = (roster, names)
+            course.write(self.observer.to_state)  # whoever resumes must ask the same hospitals
+        roster, names = course.next_epoch
+        members = course.members.of(roster, names)
+        members.present()
+        descriptor = course.descriptor.model_copy(update={"roster": roster.digest})
+        examples = set_up(members, descriptor, timeout=timeout)
+        self._check_examples(examples)
+        course.begin_epoch(members, descriptor, examples, leg.first_round)
+        log(INFO, "Epoch %d: %s", roster.epoch, ", ".join(names))
+        self.observer.epoch_began(roster.epoch, examples, staying_out)
 
     def _plan(self, leg: Leg, course: Course, config: ConfigRecord) -> Plan[Carried]:
         """Plan a leg, and write it down; wait if too few hospitals are there."""

@@ -64,24 +64,34 @@ class Members:
     grid: Grid
     roster: Roster
     coordinator: Identity = field(repr=False)
-    nodes: dict[int, int] = field(default_factory=dict)  # by position in the roster
+    names: tuple[str, ...] = ()  # who takes part, in roster order: all, unless said otherwise
+    nodes: dict[int, int] = field(default_factory=dict)  # by position in `names`
     heads: dict[str, AuditHead] = field(default_factory=dict)
     bell: Bell = field(default_factory=Bell)
     batch: int = 1
 
     def __post_init__(self) -> None:
+        self.names = self.names or self.roster.names
         self._exchange = Exchange(self.grid, bell=self.bell, batch=self.batch)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.roster.names
+    def of(self, roster: Roster, names: tuple[str, ...] = ()) -> "Members":
+        """Return the members of another epoch."""
+        return Members(
+            self.grid,
+            roster,
+            self.coordinator,
+            names=names,
+            heads=self.heads,
+            bell=self.bell,
+            batch=self.batch,
+        )
 
     def __len__(self) -> int:
         return len(self.names)
 
     def present(self) -> set[int]:
         """Return the positions of the hospitals that are connected."""
-        connected = _registered(self.grid, self.roster)
+        connected = _registered(self.grid, self.names)
         if connected:
             self.nodes |= connected
             return set(connected)
@@ -154,39 +164,41 @@ def meet(
     *,
     patience: float,
     timeout: float,
+    names: tuple[str, ...] = (),
     everyone: bool = True,
     bell: Bell | None = None,
     batch: int = 1,
 ) -> Members:
     """Wait until every member of the roster is connected, and learn which node is whose.
 
-    Without `everyone` those who have not come after `patience` seconds may come later.
+    `names` are those who take part, if not all do. Without `everyone` those who have not come after
+    `patience` seconds may come later.
     """
-    members = Members(grid, roster, coordinator, bell=bell or Bell(), batch=batch)
+    members = Members(grid, roster, coordinator, names=names, bell=bell or Bell(), batch=batch)
     deadline = time.monotonic() + patience
     while len(nodes := sorted(grid.get_node_ids())) < len(members) or (
-        _registered(grid, roster) and members.absent()
+        _registered(grid, members.names) and members.absent()
     ):
         if time.monotonic() > deadline:
-            if everyone or not _registered(grid, roster):
+            if everyone or not _registered(grid, members.names):
                 raise QuorumNotReached(_who_is_missing(members, len(nodes), patience))
             log(WARNING, "not connected so far: %s", ", ".join(members.absent()))
             break
         time.sleep(_POLL)
-    if not _registered(grid, roster):
+    if not _registered(grid, members.names):
         members.nodes = _introduced(grid, roster, coordinator, nodes, timeout)
     members.present()
     return members
 
 
-def _registered(grid: Grid, roster: Roster) -> dict[int, int]:
+def _registered(grid: Grid, names: tuple[str, ...]) -> dict[int, int]:
     """Return the connected members' nodes, by position, where nodes are registered by name."""
     node_of = {node.name: node.node_id for node in grid.get_nodes() if node.name}
-    return {p: node_of[name] for p, name in enumerate(roster.names) if name in node_of}
+    return {p: node_of[name] for p, name in enumerate(names) if name in node_of}
 
 
 def _who_is_missing(members: Members, connected: int, patience: float) -> str:
-    if _registered(members.grid, members.roster):
+    if _registered(members.grid, members.names):
         return f"not connected after {patience:g} s: {', '.join(members.absent())}"
     return f"only {connected} of {len(members)} hospitals are connected after {patience:g} s"
 

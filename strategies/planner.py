@@ -157,6 +157,15 @@ class Planner(Generic[T]):
             self._parked.pop(hospital, None)
             self._waiting[hospital] = deque([Parcel(Carries.AGGREGATE, aggregate, Chain())])
 
+    def begin_epoch(self, hospitals: int, next_round: int, aggregate: T) -> None:
+        """Go on with other hospitals, all of them from the aggregate."""
+        self.hospitals = hospitals
+        self._next_round = [next_round] * hospitals
+        self._parked.clear()
+        self._waiting = [
+            deque([Parcel(Carries.AGGREGATE, aggregate, Chain())]) for _ in range(hospitals)
+        ]
+
     # --- on paper, so that a resumed run goes on from here ----------------------------------------
 
     def contents(self) -> Iterator[T]:
@@ -173,6 +182,7 @@ class Planner(Generic[T]):
             return {"carries": parcel.carries, "content": write(parcel.content), "visits": visits}
 
         return {
+            "hospitals": self.hospitals,
             "next_round": self._next_round,
             "waiting": [[parcel(entry) for entry in waiting] for waiting in self._waiting],
             "parked": [
@@ -197,6 +207,7 @@ class Planner(Generic[T]):
             visits = Counter(dict(entry["visits"]))
             return Parcel(Carries(entry["carries"]), read(entry["content"]), Chain(visits))
 
+        self.hospitals = state["hospitals"]
         self._next_round = list(state["next_round"])
         self._waiting = [deque(parcel(entry) for entry in entries) for entries in state["waiting"]]
         self._parked = {

@@ -30,12 +30,25 @@ R = TypeVar("R", bound=Reply)
 def set_up(members: Members, descriptor: Descriptor, *, timeout: float) -> dict[str, int | None]:
     """Have every member agree and make the keys; return their numbers of examples, where told."""
     experiment = descriptor.experiment
-    request = SetUp(experiment=experiment, payload=descriptor.to_bytes())
-    agreed = _all(Announcement, members.ask_all(request, timeout=timeout), "agree")
+    agreed = _all(Announcement, _agree(members, descriptor, timeout), "agree")
     if descriptor.sealed:
         announcements = {name: reply.payload for name, reply in agreed.items()}
         _make_keys(members, experiment, announcements, timeout=timeout)
     return {name: reply.examples for name, reply in agreed.items()}
+
+
+def who_agrees(members: Members, descriptor: Descriptor, *, timeout: float) -> dict[str, str]:
+    """Ask everybody for agreement to a new epoch; return what keeps each from it, if anything."""
+    answers = _agree(members, descriptor, timeout)
+    return {
+        name: "" if isinstance(answer.reply, Announcement) else answer.problem or "answered oddly"
+        for name, answer in answers.items()
+    }
+
+
+def _agree(members: Members, descriptor: Descriptor, timeout: float) -> dict[str, Answer]:
+    request = SetUp(experiment=descriptor.experiment, payload=descriptor.to_bytes())
+    return members.ask_all(request, timeout=timeout)
 
 
 def deliver(

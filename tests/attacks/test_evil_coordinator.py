@@ -173,7 +173,7 @@ def sealed(
     """Seal a model for the victim, as a member that helps the coordinator could."""
 
     def attack(experiment: Experiment, honest: TrainLeg) -> TrainLeg:
-        right = Context(experiment.id, experiment.secret("epoch"), experiment.legs, VICTIM)
+        right = Context(experiment.id, experiment.secret("epoch-digest"), experiment.legs, VICTIM)
         data = envelope.seal(
             model(experiment.first_model).to_bytes(),
             context=replace(right, **context),
@@ -544,7 +544,7 @@ def test_an_experiment_is_agreed_to_once(siege: Siege) -> None:
 def test_what_was_closed_stays_closed_and_its_keys_are_gone(siege: Siege) -> None:
     experiment = siege.study.experiment()
     experiment.leg()
-    secrets = [experiment.secret("member-key"), experiment.secret("epoch")]
+    secrets = [experiment.secret("member-key"), experiment.secret("epoch-digest")]
     assert all(is_somewhere(secret, siege.agent.folder.state) for secret in secrets)
     experiment.close()
 
@@ -633,7 +633,7 @@ def sealed_share(of: Experiment, identity: Identity, name: str, **changes: Any) 
     """Seal a share for the victim, signed by `identity` in the name of `name`."""
     place = {
         "experiment": of.id,
-        "epoch": of.secret("epoch"),
+        "epoch": of.secret("epoch-digest"),
         "announcements": [Announced.from_bytes(n, d) for n, d in of.announced.items()],
     }
     return seal_shares(bytes(32), identity, name=name, **(place | changes))[VICTIM]

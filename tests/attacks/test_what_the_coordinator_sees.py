@@ -317,7 +317,7 @@ def opened(experiment: Experiment, data: bytes, leg: int, name: str = VICTIM) ->
     return ModelState.from_bytes(
         envelope.open(
             data,
-            context=Place(experiment.id, experiment.secret("epoch", name), leg, name),
+            context=Place(experiment.id, experiment.secret("epoch-digest", name), leg, name),
             key=SealingKey.from_bytes(experiment.secret("sealing-key", name)),
             member_key=experiment.secret("member-key", name),
         )

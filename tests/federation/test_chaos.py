@@ -210,7 +210,7 @@ def test_a_killed_coordinator_resumes_to_the_same_model(
     study: Federation, tmp_path: Path, victims: tuple[str, ...], changes: dict[str, object]
 ) -> None:
     run = study.begin(*options(**changes))
-    study.wait_for_leg(random.randint(1, 7))
+    study.wait_for_leg(random.randint(1, 7))  # noqa: S311
     pids = study.coordinator_processes(*victims)
     assert pids
     for pid in pids:
