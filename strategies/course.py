@@ -197,6 +197,11 @@ class Course:
         return produce
 
 
+def node_of(hospital: int) -> int:
+    """Return by what number the wrapped strategy knows a hospital, whatever Flower's node is."""
+    return hospital + 1  # 0 would be nobody
+
+
 def agreed_wire(descriptor: Descriptor) -> Wire:
     """Return in what numbers models travel."""
     wire: Any = descriptor.training.get("wire-dtype", "same")

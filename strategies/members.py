@@ -16,7 +16,7 @@ from protocol.roster import Roster
 from .bell import Bell
 from .exchange import Answer, Exchange, Produce
 
-_POLL, _PAUSE = 0.2, 1.0
+_POLL, _PAUSE, _LONGEST_PAUSE = 0.2, 1.0, 15.0
 
 
 class ExperimentFailed(RuntimeError):
@@ -33,7 +33,7 @@ class Pause:
     def __init__(self, limit: float, tell: Callable[[str], None]) -> None:
         self._limit, self._tell = limit, tell
         self._until: float | None = None
-        self._told = ""
+        self._told, self._seconds = "", _PAUSE
 
     def wait(self, problem: str) -> None:
         """Wait a moment; say what for, whenever that has changed."""
@@ -45,7 +45,9 @@ class Pause:
         if problem != self._told:
             self._told = problem
             self._tell(problem)
-        time.sleep(_PAUSE)
+        # Asked again and again, a hospital that refuses would fill its audit trail.
+        time.sleep(min(self._seconds, self.left))
+        self._seconds = min(1.5 * self._seconds, _LONGEST_PAUSE)
 
     @property
     def left(self) -> float:
