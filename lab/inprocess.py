@@ -17,8 +17,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from client_app.courier import app as courier
 from learning.settings import Scalar
-from server_app.app import run
 from server_app.settings import Settings
+from server_app.simulated import run
 
 _CLIENT_APP_RAISED = 2  # Flower's own code for it
 

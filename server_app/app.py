@@ -1,20 +1,8 @@
 """The ServerApp: runs an experiment with a study's hospitals, or with simulated ones."""
 
-from typing import Any
-
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from learning.local_data import load_dataset, load_shares
-from learning.trainer import Task
-from protocol.randomness import derive_seed, shared_init_seed
-from protocol.simulated_study import simulated_study
-
-from .deployed import run_experiment
-from .evaluation import Evaluator
-from .results import Recorder
-from .run_dir import new_run_dir
-from .run_strategy import run_strategy
 from .settings import Settings
 
 app = ServerApp()
@@ -25,32 +13,12 @@ def main(grid: Grid, context: Context) -> None:
     """Run the experiment that the run configuration names, or simulate the one it describes."""
     config = dict(context.run_config)
     experiment = config.pop("experiment", "")
+    # Imported when needed: with real hospitals there is no torch in this process.
     if experiment:
+        from .deployed import run_experiment
+
         run_experiment(grid, str(experiment))
     else:
+        from .simulated import run
+
         run(grid, Settings.from_run_config(config, source="run config"))
-
-
-def run(grid: Grid, settings: Settings) -> dict[str, Any]:
-    """Run one experiment on a grid of simulated hospitals; record it and return its summary."""
-    algorithm = settings.algorithm
-    run_dir = new_run_dir(settings)
-    # Two secrets, each derived one way: neither tells anything about the other.
-    route_seed = derive_seed(algorithm.seed, "route")
-    training_seed = derive_seed(algorithm.seed, "training")
-    dataset = load_dataset(settings.local, algorithm.seed)
-    shares = load_shares(settings.local, algorithm.hospitals, algorithm.seed)
-    study = simulated_study(algorithm.seed, [share.name for share in shares])
-    task = Task(dataset.shape, len(dataset.classes))
-    seed = shared_init_seed(training_seed)
-    evaluator = Evaluator(settings.training, task, dataset.test, seed=seed)
-    return run_strategy(
-        grid,
-        settings,
-        task,
-        Recorder(run_dir, settings, evaluator),
-        roster=study.roster,
-        coordinator=study.coordinator,
-        route_seed=route_seed,
-        training_seed=training_seed,
-    )

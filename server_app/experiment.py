@@ -169,8 +169,8 @@ def parse(values: Mapping[str, Scalar], *, hospitals: int) -> tuple[Settings, Ta
 
 
 def check(settings: Settings, task: TaskSettings) -> None:
-    """Check what only network, test data and aggregator can tell: see `server_app.deployed`."""
-    from .deployed import check as preflight  # imports torch
+    """Check what only network, test data and aggregator can tell: see `server_app.task`."""
+    from .task import check as preflight  # imports torch
 
     preflight(settings, task)
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors.numpy import save_file
@@ -19,9 +19,11 @@ from strategies.report import LegReport, Observer
 from strategies.schedule import Ending, Leg
 from strategies.spool import StoredModel
 
-from .evaluation import Evaluator
-from .plot import plot_accuracy
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from .evaluation import Evaluator
+    from .evaluator_process import EvaluatorProcess
 
 _REPORTED = ("flwr", "torch", "numpy")
 
@@ -30,7 +32,12 @@ class Recorder(Observer):
     """Writes down how an experiment goes, line by line, and sums it up at the end."""
 
     def __init__(
-        self, run_dir: Path, settings: Settings, evaluator: Evaluator, *, goes_on: bool = False
+        self,
+        run_dir: Path,
+        settings: Settings,
+        evaluator: "Evaluator | EvaluatorProcess",
+        *,
+        goes_on: bool = False,
     ) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
@@ -184,6 +191,8 @@ class Recorder(Observer):
             "seconds": time.monotonic() - self._started,
             "versions": {"feddc": __version__} | {name: version(name) for name in _REPORTED},
         }
+        from .plot import plot_accuracy  # matplotlib: only now
+
         plot_accuracy(self.run_dir)
         _write_json(self.run_dir / "summary.json", summary)
         # Last, so that whoever waits for it finds everything in place.

@@ -6,7 +6,6 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
-from learning.trainer import Task
 from protocol.keys import Identity
 from protocol.roster import Roster
 from strategies.bell import Bell
@@ -22,7 +21,8 @@ from .settings import Settings
 def run_strategy(
     grid: Grid,
     settings: Settings,
-    task: Task,
+    shape: tuple[int, ...],
+    classes: int,
     recorder: Recorder,
     *,
     roster: Roster,
@@ -65,7 +65,7 @@ def run_strategy(
             observer=recorder,
         )
         config = ConfigRecord(dict(settings.training.as_config()))
-        config["shape"], config["classes"] = list(task.shape), task.classes
+        config["shape"], config["classes"] = list(shape), classes
         arrays = first.parameters | first.buffers
         result = strategy.start(
             grid,

@@ -16,8 +16,8 @@ from lab.inprocess import InProcessGrid
 from learning.local_data import load_shares
 from protocol.messages import Reply, Request, TrainLeg, decode_reply, decode_signed_request
 from protocol.records import from_records
-from server_app.app import run
 from server_app.settings import Settings
+from server_app.simulated import run
 
 # Small enough for seconds, large enough that nothing cancels out by accident: six hospitals,
 # mini-batches smaller than their data, float64 so that equal means equal.

@@ -37,8 +37,8 @@ from protocol.messages import (
 from protocol.model_bytes import ModelState
 from protocol.randomness import TrainingStreams
 from protocol.records import from_records, to_records
-from server_app.app import run
 from server_app.settings import Settings
+from server_app.simulated import run
 from strategies.feddc import FedDC
 from tests.attacks.study import (
     CLASSES,

@@ -51,7 +51,7 @@ def accuracy_by_hand(parameters: Any, features: Any, labels: Any) -> float:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    from server_app.app import run
+    from server_app.simulated import run
     from tests.conftest import RecordingGrid
 
     folder = tmp_path_factory.mktemp("results") / "run"
