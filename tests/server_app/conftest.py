@@ -67,7 +67,7 @@ class Coordinator:
             text=True,
             check=False,
             env=environment(),
-            timeout=180,
+            timeout=600,
         )
 
     def enrol(self, name: str) -> HospitalFolder:
