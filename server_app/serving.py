@@ -19,7 +19,7 @@ Part = Literal["superlink", "proxy"]
 PARTS: tuple[Part, ...] = ("superlink", "proxy")
 
 _PACKAGES = Path(__file__).resolve().parents[1]
-_POLL_SECONDS = "0.05"
+_POLL_SECONDS = "0.5"
 
 
 class ServiceError(Exception):
@@ -121,7 +121,7 @@ def environment(study: Study) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        # Read by the SuperExec, which starts the ServerApp of a run.
+        # Read by the SuperExec, which starts the ServerApp of a run, and has years to wait for one.
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": _POLL_SECONDS,
         bell.ADDRESS_VARIABLE: str(study.waiting_room),
         # Large blocks go back to the system at once; see superlink.py.

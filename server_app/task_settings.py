@@ -20,6 +20,11 @@ class TaskSettings(SettingsGroup):
     test_data_dir: str = Field("", description="its folder or file; its test part is used")
     test_label_column: str = Field("label", description="csv: the class")
 
+    @field_validator("input_shape", mode="before")
+    @classmethod
+    def _may_be_a_number(cls, value: object) -> object:
+        return str(value) if type(value) is int else value
+
     @field_validator("input_shape")
     @classmethod
     def _is_a_shape(cls, text: str) -> str:

@@ -169,9 +169,7 @@ class _Lines:
 
 def waiting_text(event: Event) -> str:
     """Say what an experiment that pauses is waiting for."""
-    missing = event.get("missing") or ()
-    names = ", ".join(map(str, missing))
-    return f"waiting for {names}" if names else "waiting"
+    return f"waiting: {event.get('problem') or 'for hospitals'}"
 
 
 def ago(moment: float | None, now: float) -> str:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,11 +27,19 @@ ROOT = Path(__file__).parents[2]
 STUB_APP = Path(__file__).parent / "stub_app"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port(ports: int = 1) -> int:
+    """Return the first of so many ports in a row that are free now."""
+    while True:
+        with ExitStack() as stack:
+            first: int = 0
+            try:
+                for number in range(ports):
+                    probe = stack.enter_context(socket.socket())
+                    probe.bind(("127.0.0.1", first + number if number else 0))
+                    first = first or probe.getsockname()[1]
+            except OSError:
+                continue
+            return first
 
 
 @dataclass
@@ -67,7 +75,7 @@ class Coordinator:
             text=True,
             check=False,
             env=environment(),
-            timeout=180,
+            timeout=600,
         )
 
     def enrol(self, name: str) -> HospitalFolder:
@@ -126,7 +134,7 @@ def new_coordinator() -> Iterator[Callable[[str], Coordinator]]:
             name="hearts",
             address=f"{host}:{free_port()}",
             listen="",
-            internal_port=free_port(),
+            internal_port=free_port(2),  # the next one is the waiting room's
         )
         made.append(Coordinator(study))
         return made[-1]

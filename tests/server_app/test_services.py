@@ -352,7 +352,7 @@ def test_a_removed_member_is_refused_and_comes_back_with_a_new_key(
     done = coordinator.feddc("remove", "Charite", "--yes")
     assert "May no longer connect: Charite." in done.stdout
 
-    card, card_file = renew_transport_key(place, "Charite")
+    card, card_file = renew_transport_key(place, "Charite", "")
     done = coordinator.feddc("enrol", str(card_file), "--yes", card.fingerprint)
     assert done.returncode == 0, done.stderr
     assert "May connect from now on: Charite." in done.stdout
