@@ -1,4 +1,4 @@
-"""The agent's socket: made for one group, never taken from a living agent, removed at the end."""
+"""A Unix socket: made for one group, never taken from a living process, removed at the end."""
 
 import os
 import socket
@@ -16,7 +16,7 @@ class SocketTaken(Exception):
 
 @contextmanager
 def listening(path: Path, group: int) -> Iterator[socket.socket]:
-    """Listen on a Unix socket that only the agent's user and `group` can connect to."""
+    """Listen on a Unix socket that only this process's user and `group` can connect to."""
     _clear_away(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o777 & ~_MODE)
@@ -39,7 +39,7 @@ def listening(path: Path, group: int) -> Iterator[socket.socket]:
 
 
 def _clear_away(path: Path) -> None:
-    """Remove the socket of an agent that is no more."""
+    """Remove the socket of a process that is no more."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise SocketTaken(f"{path} is not a socket; move it elsewhere")
@@ -54,7 +54,7 @@ def _clear_away(path: Path) -> None:
             return
         except OSError:
             pass  # somebody may be there, too busy to answer
-    raise SocketTaken(f"{path}: another agent answers there; stop it first")
+    raise SocketTaken(f"{path}: another process answers there; stop it first")
 
 
 def _give_to(path: Path, group: int) -> None:
@@ -62,6 +62,6 @@ def _give_to(path: Path, group: int) -> None:
         os.chown(path, -1, group)
     except PermissionError as error:
         raise SocketTaken(
-            f"{path}: the agent's user is not in the group {group}; add it to the group"
+            f"{path}: this user is not in the group {group}; add it to the group"
         ) from error
     path.chmod(_MODE)

@@ -265,7 +265,7 @@ def test_a_dead_agents_socket_is_replaced_and_a_living_ones_is_not(place: Path) 
     dead.close()
 
     with listening(path, os.getegid()):
-        with pytest.raises(SocketTaken, match="another agent answers"):
+        with pytest.raises(SocketTaken, match="another process answers"):
             listening(path, os.getegid()).__enter__()
         assert path.exists()
     assert not path.exists()
