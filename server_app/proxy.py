@@ -15,6 +15,7 @@ from .study import Study
 BODY_LIMIT = "8m"
 CONFIGURATION = "nginx.conf"
 _MODULES = ("fastcgi", "uwsgi", "scgi")
+_SEEN_BY_THE_PROXY = ("server.pem", "server.key", "ca.crt")
 
 _TEMPLATE = """\
 # Written by `feddc coordinator up`; changes are overwritten. Paths are seen from this folder.
@@ -48,8 +49,8 @@ http {{
 
     server {{
         listen {listen} ssl;
-        ssl_certificate ../tls/server.pem;
-        ssl_certificate_key ../tls/server.key;
+        ssl_certificate {tls}/server.pem;
+        ssl_certificate_key {tls}/server.key;
         ssl_protocols TLSv1.2 TLSv1.3;
         ssl_session_cache shared:tls:1m;
 
@@ -76,7 +77,7 @@ http {{
             proxy_set_header X-Forwarded-For $remote_addr;
             proxy_set_header X-Forwarded-Proto https;
             proxy_ssl_verify on;
-            proxy_ssl_trusted_certificate ../tls/ca.crt;
+            proxy_ssl_trusted_certificate {tls}/ca.crt;
             proxy_ssl_name localhost;
             proxy_connect_timeout 5s;
             proxy_send_timeout 60s;
@@ -106,7 +107,9 @@ def find_nginx() -> str:
     return found
 
 
-def configuration(study: Study, *, without: tuple[str, ...] = (), as_root: bool = False) -> str:
+def configuration(
+    study: Study, *, tls: str = "../tls", without: tuple[str, ...] = (), as_root: bool = False
+) -> str:
     """Return the proxy's configuration; modules it was built without are not configured."""
     temp_paths = [
         f"    {name}_temp_path temp/{name};\n" for name in _MODULES if name not in without
@@ -115,6 +118,7 @@ def configuration(study: Study, *, without: tuple[str, ...] = (), as_root: bool 
         # As root its workers would become another user, who can't read the study's folder.
         user="user root;\n" if as_root else "",
         temp_paths="".join(temp_paths),
+        tls=tls,
         superlink=study.superlink_address,
         listen=study.file.listen,
         body_limit=BODY_LIMIT,
@@ -134,6 +138,14 @@ def prepare(study: Study) -> list[str]:
     if tried.returncode:
         raise ProxyError(f"nginx does not take its configuration: {_first_line(tried.stderr)}")
     return command
+
+
+def prepare_for_container(study: Study) -> None:
+    """Put all that a proxy in a container of its own may see into its folder, and no more."""
+    files.make_folder(study.proxy)
+    for name in _SEEN_BY_THE_PROXY:
+        files.replace(study.proxy / name, (study.tls / name).read_bytes(), mode=0o600)
+    files.replace(study.proxy / CONFIGURATION, configuration(study, tls=".").encode())
 
 
 def _first_line(text: str) -> str:

@@ -33,6 +33,8 @@ def serve(study: Study, parts: Sequence[Part], *, terminal: bool) -> int:
     with ServiceLock(lock_file(study, name)) as lock:
         file = "coordinator" if len(parts) > 1 else name
         logger = log_lines.configure(study.logs / f"{file}.jsonl", terminal=terminal)
+        if "proxy" not in parts:
+            proxy.prepare_for_container(study)
         programs = [_program(study, part, lock, logger.getChild(part)) for part in parts]
         logger.info(f"starting {' and '.join(parts)} of the study {study.name}")
         number = keep_running(programs)
