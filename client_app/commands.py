@@ -36,6 +36,15 @@ def hospital() -> None:
 def init(
     name: Annotated[str, typer.Option(help="This hospital, as all will call it.")],
     study: Annotated[str, typer.Option(help="The study, if it has a name yet.")] = "",
+    group: Annotated[
+        str,
+        typer.Option(
+            envvar="FEDDC_GROUP",
+            help="Group of the agent's and the courier's user only: it may use the agent's socket "
+            "and read the SuperNode's key.",
+            show_default="the agent's own",
+        ),
+    ] = "",
     folder: Folder = _HERE,
 ) -> None:
     """Make this hospital's identity and configuration; print what to send to the coordinator."""
@@ -43,14 +52,15 @@ def init(
     from .folder import HospitalFolder
 
     with _told():
-        card, card_file = initialise(HospitalFolder(folder), name, study)
+        card, card_file = initialise(HospitalFolder(folder), name, study, group)
     typer.echo(card.to_json(), nl=False)
     typer.echo(
         f"\nSend {card_file} to the coordinator, and read out the fingerprint over the telephone:\n"
         f"    {card.fingerprint}\n"
         f"Then say what your data are in {folder / 'hospital.toml'}, and wait for the roster.\n"
         f"{folder / 'state'} holds your private key: it never leaves this machine.\n"
-        f"{folder / 'transport'} holds the SuperNode's: give supernode.key to the user it runs as."
+        f"{folder / 'transport'} holds the SuperNode's: "
+        + ("its group can read it." if group else "give supernode.key to the user it runs as.")
     )
 
 
@@ -113,8 +123,9 @@ def renew_transport_key(folder: Folder = _HERE) -> None:
 
     place = HospitalFolder(folder)
     with _told():
-        name = Configuration.read(place.configuration).hospital.name
-        card, card_file = enrolment.renew_transport_key(place, name)
+        settings = Configuration.read(place.configuration)
+        name, group = settings.hospital.name, settings.agent.group
+        card, card_file = enrolment.renew_transport_key(place, name, group)
     typer.echo(
         f"Send {card_file} to the coordinator; the fingerprint is as before:\n"
         f"    {card.fingerprint}\n"
@@ -173,6 +184,13 @@ def connect(
         Path | None,
         typer.Option(help="The agent's socket.", show_default="hospital.toml's"),
     ] = None,
+    through: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SOCKET",
+            help="Where there is no network: the socket of a forwarder that leads out.",
+        ),
+    ] = None,
     log: Annotated[
         Path | None,
         typer.Option(help="File of JSON lines.", show_default="transport/connect.jsonl"),
@@ -184,7 +202,7 @@ def connect(
     from .folder import FolderError, HospitalFolder
 
     try:
-        number = keep_connected(HospitalFolder(folder), coordinator, socket, log)
+        number = keep_connected(HospitalFolder(folder), coordinator, socket, through, log)
     except (ConnectError, FolderError) as error:
         _fail(2, str(error))
     except OSError as error:

@@ -137,14 +137,14 @@ class Configuration:
         return self.data.model_copy(update={"data_dir": str(place)} if self.data.data_dir else {})
 
 
-def template(name: str, study: str = "") -> str:
+def template(name: str, study: str = "", group: str = "") -> str:
     """Return a hospital.toml with every key, its meaning and its default."""
-    given = {"name": name, "study": study}
+    given = {("hospital", "name"): name, ("hospital", "study"): study, ("agent", "group"): group}
     lines = ["# `feddc hospital check` says whether everything is in place."]
     for section, model in _SECTIONS.items():
         lines += ["", f"[{section}]"]
         for key, field in _keys(section, model):
-            value = given[key] if section == "hospital" else field.get_default()
+            value = given.get((section, key), field.get_default())
             # JSON's strings, numbers, booleans and lists of them are TOML's.
             lines += [f"# {field.description}"] if field.description else []
             lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")

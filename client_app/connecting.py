@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from protocol import log_lines
-from protocol.connection import Connection, ConnectionFileError
+from protocol.connection import Address, Connection, ConnectionFileError
 from protocol.supervision import Program, keep_running
 
 from .folder import HospitalFolder
@@ -35,7 +35,11 @@ class ConnectError(Exception):
 
 
 def keep_connected(
-    folder: HospitalFolder, coordinator: Path | None, socket: Path | None, log: Path | None
+    folder: HospitalFolder,
+    coordinator: Path | None,
+    socket: Path | None,
+    through: Path | None,
+    log: Path | None,
 ) -> int:
     """Run the SuperNode until a signal asks to end; return the signal's number."""
     connection = _connection(folder, coordinator)
@@ -50,48 +54,60 @@ def keep_connected(
     with tempfile.TemporaryDirectory(prefix="feddc-supernode-") as home:
         authority = Path(home) / "coordinator.crt"
         authority.write_text(connection.certificate)
-        supernode = _SuperNode(folder, connection, authority, key, _environment(Path(home)))
-        program = Program(
-            "supernode",
-            _command(connection, authority, key, agent),
-            supernode.environment,
-            logger.getChild("supernode"),
-            before_start=supernode.sign_off,
-            on_line=supernode.note,
-            explain=_explain,
+        environment = _environment(Path(home))
+        address, programs = connection.address, []
+        if through is not None:
+            # The study's certificate is good for this address too.
+            address = Address("127.0.0.1", _free_port())
+            relay = _relay(address, through)
+            programs.append(Program("way out", relay, environment, logger.getChild("way-out")))
+        notes = folder.transport if log_file else Path(home)
+        supernode = _SuperNode(notes / "node-id", address, authority, key, environment)
+        programs.append(
+            Program(
+                "supernode",
+                _command(address, authority, key, agent),
+                environment,
+                logger.getChild("supernode"),
+                before_start=supernode.sign_off,
+                on_line=supernode.note,
+                explain=_explain,
+            )
         )
         logger.info(f"connecting to {connection.address}; the agent's socket is {agent}")
-        number = keep_running([program])
+        number = keep_running(programs)
         supernode.forget()  # it signed off by itself
         logger.info("disconnected")
     return number
+
+
+def _relay(address: Address, through: Path) -> Callable[[], list[str]]:
+    """Listen where the SuperNode will call, and lead to the forwarder, which has a network."""
+    relay = [sys.executable, "-P", "-m", "client_app.forwarder"]
+    return lambda: [*relay, f"--listen={address}", f"--to=unix:{through.absolute()}", "--quiet"]
 
 
 @dataclass
 class _SuperNode:
     """Remembers under which number the SuperNode is known, to sign it off should it be killed."""
 
-    folder: HospitalFolder
-    connection: Connection
+    file: Path
+    address: Address
     authority: Path
     key: Path
     environment: dict[str, str]
 
-    @property
-    def _file(self) -> Path:
-        return self.folder.transport / "node-id"
-
     def note(self, line: str) -> None:
         if line.startswith(_KNOWN_AS):
             with suppress(OSError):  # then its successor waits for a minute
-                self._file.write_text(line.removeprefix(_KNOWN_AS).strip())
+                self.file.write_text(line.removeprefix(_KNOWN_AS).strip())
 
     def sign_off(self) -> None:
         try:
-            node = self._file.read_text()
+            node = self.file.read_text()
         except OSError:
             return
-        places = [str(self.connection.address), str(self.authority), str(self.key)]
+        places = [str(self.address), str(self.authority), str(self.key)]
         with suppress(subprocess.TimeoutExpired):  # no network: the next start may have one
             subprocess.run(  # noqa: S603 (our own interpreter and module)
                 [sys.executable, "-P", "-m", "client_app.sign_off", *places, node],
@@ -104,19 +120,17 @@ class _SuperNode:
 
     def forget(self) -> None:
         with suppress(OSError):
-            self._file.unlink(missing_ok=True)
+            self.file.unlink(missing_ok=True)
 
 
-def _command(
-    connection: Connection, authority: Path, key: Path, agent: Path
-) -> Callable[[], list[str]]:
+def _command(address: Address, authority: Path, key: Path, agent: Path) -> Callable[[], list[str]]:
     path = Path(sys.executable).parent / "flower-supernode"
     supernode = str(path) if path.exists() else shutil.which("flower-supernode")
     if supernode is None:
         raise ConnectError("flower-supernode is not installed: install feddc again")
     return lambda: [
         supernode,
-        f"--superlink={connection.address}",
+        f"--superlink={address}",
         f"--root-certificates={authority}",
         f"--auth-supernode-private-key={key}",
         f"--node-config=agent-socket='{agent}'",

@@ -1,5 +1,6 @@
 """Entering a study: a hospital makes its identity, then pins the roster that lists it."""
 
+import os
 from pathlib import Path
 
 from protocol.card import Card
@@ -9,6 +10,7 @@ from protocol.roster import Roster, RosterError, fingerprint
 
 from .configuration import AgentSection, HospitalSection, template
 from .folder import HospitalFolder, sync_folder, write_private
+from .socket_guard import group_number
 from .transport import new_transport_key
 
 
@@ -16,9 +18,13 @@ class EnrolmentRefused(Exception):
     """A step into a study was not taken; the message says why and what to do."""
 
 
-def initialise(folder: HospitalFolder, name: str, study: str) -> tuple[Card, Path]:
+def initialise(folder: HospitalFolder, name: str, study: str, group: str = "") -> tuple[Card, Path]:
     """Make the folder with a new identity and a configuration; return the card and its file."""
     HospitalSection.parse({"name": name, "study": study}, source="command line")
+    try:
+        number = group_number(group) if group else None
+    except ValueError as error:
+        raise EnrolmentRefused(f"{error}: make it with groupadd") from error
     for path in (folder.identity_file, folder.configuration, folder.transport_key_file):
         if path.exists():
             raise EnrolmentRefused(
@@ -27,30 +33,34 @@ def initialise(folder: HospitalFolder, name: str, study: str) -> tuple[Card, Pat
             )
     _make_folder(folder.path, 0o711)  # the courier passes through to the socket
     _make_folder(folder.state, 0o700)
-    _make_folder(folder.path / Path(AgentSection().socket).parent, 0o750)
+    _make_folder(folder.path / Path(AgentSection().socket).parent, 0o750, number)
     _make_folder(folder.transport, 0o755)  # only the key in it is secret
     identity = Identity.generate()
-    card, card_file = _new_card(folder, name, identity)
-    write_private(folder.configuration, template(name, study).encode())
+    card, card_file = _new_card(folder, name, identity, number)
+    write_private(folder.configuration, template(name, study, group).encode())
     write_private(folder.identity_file, identity.to_bytes())
     sync_folder(folder.state)
     sync_folder(folder.path)
     return card, card_file
 
 
-def renew_transport_key(folder: HospitalFolder, name: str) -> tuple[Card, Path]:
+def renew_transport_key(folder: HospitalFolder, name: str, group: str) -> tuple[Card, Path]:
     """Make a new transport key in place of the old one; return the new card and its file."""
     identity = folder.identity()
     folder.transport_key_file.unlink(missing_ok=True)
-    return _new_card(folder, name, identity)
+    return _new_card(folder, name, identity, group_number(group) if group else None)
 
 
-def _new_card(folder: HospitalFolder, name: str, identity: Identity) -> tuple[Card, Path]:
+def _new_card(
+    folder: HospitalFolder, name: str, identity: Identity, group: int | None
+) -> tuple[Card, Path]:
     private, public = new_transport_key()
     card = Card.make(name, identity, public)
     card_file = folder.path / f"{name}.hospital.json"
     card_file.write_text(card.to_json())
     write_private(folder.transport_key_file, private)
+    if group is not None:  # the courier's user reads it
+        _give_to(group, folder.transport_key_file, 0o640)
     sync_folder(folder.transport)
     return card, card_file
 
@@ -125,9 +135,21 @@ def place_on(roster: Roster, name: str, identity: bytes) -> str:
     return f"{name} is not on the roster"
 
 
-def _make_folder(path: Path, mode: int) -> None:
+def _make_folder(path: Path, mode: int, group: int | None = None) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
         path.chmod(mode)  # whatever the umask
     except OSError as error:
         raise EnrolmentRefused(f"{path}: {error.strerror}") from error
+    if group is not None:
+        _give_to(group, path, mode)
+
+
+def _give_to(group: int, path: Path, mode: int) -> None:
+    try:
+        os.chown(path, -1, group)
+        path.chmod(mode)
+    except OSError as error:
+        raise EnrolmentRefused(
+            f"{path}: can't be given to the group {group}: {error.strerror}; is this user in it?"
+        ) from error

@@ -37,6 +37,8 @@ def main() -> None:
     """Forward until SIGTERM or SIGINT."""
     options = _parser().parse_args()
     log_lines.configure(options.log, terminal=True)
+    if options.quiet:
+        logger.setLevel(logging.WARNING)
     forwarder = Forwarder(
         WayOut.find(options.to, os.environ),
         connections=options.connections,
@@ -58,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         "--idle", type=seconds, default=_IDLE_SECONDS, help="seconds without a byte, then it ends"
     )
     parser.add_argument("--log", type=Path, help="a file for JSON lines, besides the terminal")
+    parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
     return parser
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
-from urllib.request import proxy_bypass_environment
+from urllib.request import proxy_bypass
 
 # More than TLS ever sends at once, little enough for many connections.
 BUFFER_BYTES = 256 * 1024
@@ -102,7 +102,7 @@ class WayOut:
         url = settings["https_proxy"].strip()
         if to.path is not None or not url:
             return WayOut(to)
-        if proxy_bypass_environment(to.host, {"no": settings["no_proxy"]}):
+        if proxy_bypass(to.host, {"no": settings["no_proxy"]}):
             return WayOut(to)
         return WayOut(to, Proxy.parse(url))
 
