@@ -55,7 +55,7 @@ services:
     <<: *hardened
     image: feddc/proxy:${{FEDDC_VERSION:-{version}}}
     entrypoint: [sleep, infinity]
-    healthcheck: {{disable: true}}
+    healthcheck: {{test: [CMD, "true"], start_period: 10s, start_interval: 1s}}
     ports: ["{port}:{listen}"]
     mem_limit: 32m
     pids_limit: 16

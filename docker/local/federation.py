@@ -1,0 +1,236 @@
+"""A coordinator and three hospitals on one machine, in the containers that real ones run.
+
+`make federation` builds the images, brings everything up with new keys, runs FedDC and prints what
+came out. KEEP=1 leaves it running; `python3 docker/local/federation.py down` then takes it away.
+Needs Docker with compose, and nothing of Python but itself.
+"""
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+DOCKER = HERE.parent
+ADDRESS = "coordinator.test:8443"
+HOSPITALS = ("Anna", "Barts", "Charite")
+EXAMPLES = 120
+# Few rounds, so that it takes a minute or two; the model and the data are small anyway.
+SETTINGS = {
+    "rounds": 24,
+    "daisy-period": 2,
+    "aggregation-period": 6,
+    "model": "mlp",
+    "learning-rate": 0.5,
+    "batch-size": 32,
+}
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+class Failed(Exception):
+    """A command ended with an error; the message is its own."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """One compose project: the coordinator's, or a hospital's."""
+
+    name: str
+    files: tuple[Path, ...]
+    environment: dict[str, str]
+
+    def compose(self, *arguments: str, data: bytes = b"", show: bool = False) -> bytes:
+        command = ["compose", "--project-name", self.name]
+        for file in self.files:
+            command += ["--file", str(file)]
+        return docker(*command, *arguments, data=data, environment=self.environment, show=show)
+
+    def run(self, service: str, *arguments: str, entrypoint: str = "", data: bytes = b"") -> bytes:
+        """Run a command in a new container of a service, and remove it."""
+        entry = ["--entrypoint", entrypoint] if entrypoint else []
+        return self.compose("run", "--rm", "-T", *entry, service, *arguments, data=data)
+
+
+class Federation:
+    """All of it, under names that begin with `name`."""
+
+    def __init__(self, name: str = "feddc-local") -> None:
+        self.network = name
+        common = {"FEDDC_NETWORK": name, "TORCH": torch_build()}
+        self.coordinator = Project(
+            f"{name}-coordinator",
+            (DOCKER / "coordinator" / "compose.yaml", HERE / "coordinator.yaml"),
+            common | {"FEDDC_FOLDER": "study"},
+        )
+        self.hospitals = {
+            hospital: Project(
+                f"{name}-{hospital.lower()}",
+                (DOCKER / "hospital" / "compose.yaml", HERE / "hospital.yaml"),
+                common
+                | {"FEDDC_FOLDER": "folder", "FEDDC_DATA": "data", "FEDDC_COORDINATOR": ADDRESS},
+            )
+            for hospital in HOSPITALS
+        }
+
+    def build(self) -> None:
+        for project in (self.coordinator, next(iter(self.hospitals.values()))):
+            project.compose("build", show=True)
+
+    def up(self) -> None:
+        """Bring up coordinator and hospitals, as their people would, but without telephones."""
+        docker("network", "create", self.network)
+        say("the coordinator makes the study")
+        self.coordinator.run("superlink", "init", "--name", "digits", "--address", ADDRESS)
+        self.coordinator.compose("up", "--detach", "--wait", "--no-build")
+        for name, project in self.hospitals.items():
+            say(f"{name} makes its keys, and the coordinator enrols it")
+            self._enrol(name, project)
+        invitation = self._roster()
+        for name, project in self.hospitals.items():
+            say(f"{name} joins and connects")
+            project.run("agent", "-xC", "/hospital", entrypoint="tar", data=invitation.files)
+            project.run("agent", "join", "hospital/roster", "--yes", invitation.fingerprint)
+            project.compose("up", "--detach", "--wait", "--no-build")
+
+    def run(self, settings: dict[str, object]) -> dict[str, object]:
+        """Run an experiment and return its summary."""
+        changes = [f"--set={key}={value}" for key, value in settings.items()]
+        self.command("run", *changes, show=True)
+        return self.summary()
+
+    def command(self, *arguments: str, show: bool = False) -> bytes:
+        """Run a `feddc coordinator` command, as the coordinator would."""
+        exec_ = ["exec", "-T", "superlink", "feddc", "coordinator"]
+        return self.coordinator.compose(*exec_, *arguments, show=show)
+
+    def summary(self) -> dict[str, object]:
+        last = "ls -td /study/experiments/*/ | head -1 | xargs -I{} cat {}summary.json"
+        found = self.coordinator.compose("exec", "-T", "superlink", "sh", "-c", last)
+        summary: dict[str, object] = json.loads(found)
+        return summary
+
+    def down(self) -> None:
+        """Remove containers, volumes and networks; keys and data of the federation go with them."""
+        for project in (*self.hospitals.values(), self.coordinator):
+            project.compose("down", "--volumes", "--timeout", "5")
+        docker("network", "rm", "--force", self.network)
+
+    def _enrol(self, name: str, project: Project) -> None:
+        number = str(HOSPITALS.index(name) + 1)
+        data = f"{project.name}_data:/data"
+        place = ["run", "--rm", "-i", "--user=0", "--network=none", "--volume", data]
+        image = ["--entrypoint=python", f"feddc/agent:{version()}", "-"]
+        shares = (HERE / "share_data.py").read_bytes()
+        project.compose("create", "--no-build", "agent")  # makes the volumes
+        docker(*place, *image, number, str(len(HOSPITALS)), str(EXAMPLES), data=shares)
+        told = project.run("agent", "init", "--name", name, "--study", "digits").decode()
+        fingerprint = json.loads(told[: told.index("}") + 1])["fingerprint"]
+        classes = json.dumps([str(digit) for digit in range(10)])
+        lines = {"classes": classes, "standardise": "false"}
+        changes = ";".join(f"s/^{key} = .*/{key} = {value}/" for key, value in lines.items())
+        project.run("agent", "-i", changes, "/hospital/hospital.toml", entrypoint="sed")
+        card = project.run("agent", f"/hospital/{name}.hospital.json", entrypoint="cat")
+        place = f"/study/{name}.hospital.json"
+        keep = ["exec", "-T", "superlink", "sh", "-c", f"cat > '{place}'"]
+        self.coordinator.compose(*keep, data=card)
+        self.command("enrol", place, "--yes", fingerprint)
+
+    def _roster(self) -> "Invitation":
+        told = self.command("roster").decode()
+        found = re.search(r"fingerprint of this roster:\s+([0-9A-Z ]+)", told)
+        if found is None:
+            raise Failed(f"no fingerprint in what the coordinator said: {told}")
+        take = ["exec", "-T", "superlink", "tar", "-C", "/study/for-hospitals", "-c", "."]
+        return Invitation(found[1].strip(), self.coordinator.compose(*take))
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """What the coordinator sends to the hospitals: a folder, as a tar file, and a fingerprint."""
+
+    fingerprint: str
+    files: bytes
+
+    @property
+    def names(self) -> list[str]:
+        with tarfile.open(fileobj=io.BytesIO(self.files)) as archive:
+            return archive.getnames()
+
+
+def docker(
+    *arguments: str,
+    data: bytes = b"",
+    environment: dict[str, str] | None = None,
+    show: bool = False,
+) -> bytes:
+    """Run a docker command and return its output; Failed has what it said if it fails."""
+    done = subprocess.run(
+        ["docker", *arguments],
+        input=data,
+        stdout=None if show else subprocess.PIPE,
+        stderr=None if show else subprocess.PIPE,
+        env=os.environ | (environment or {}),
+    )
+    if done.returncode:
+        said = (done.stderr or b"").decode(errors="replace").strip()
+        raise Failed(f"docker {' '.join(arguments[:12])}: exit code {done.returncode}\n{said}")
+    return done.stdout or b""
+
+
+def torch_build() -> str:
+    """Return which torch to build with: without CUDA, if that can be had from here."""
+    if chosen := os.environ.get("TORCH"):
+        return chosen
+    try:
+        urllib.request.urlopen(os.environ.get("TORCH_INDEX", CPU_INDEX) + "/torch/", timeout=10)
+    except OSError:
+        say(f"{CPU_INDEX} can't be reached: building with CUDA, which is several gigabytes larger")
+        os.environ["TORCH"] = "cuda"
+    else:
+        os.environ["TORCH"] = "cpu"
+    return os.environ["TORCH"]
+
+
+def version() -> str:
+    return os.environ.get("FEDDC_VERSION", "0.1.0")
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def main() -> None:
+    """Build, bring up, run, print, take down."""
+    federation = Federation()
+    if sys.argv[1:] == ["down"]:
+        federation.down()
+        return
+    start = time.monotonic()
+    try:
+        federation.build()
+        built = time.monotonic()
+        federation.up()
+        up = time.monotonic()
+        summary = federation.run(SETTINGS)
+        print(json.dumps(summary, indent=2))
+        say(
+            f"images {built - start:.0f} s, federation up {up - built:.0f} s, "
+            f"experiment {time.monotonic() - up:.0f} s"
+        )
+    except Failed as error:
+        sys.exit(str(error))
+    finally:
+        if not os.environ.get("KEEP"):
+            say("taking it down; KEEP=1 keeps it")
+            federation.down()
+
+
+if __name__ == "__main__":
+    main()
