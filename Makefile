@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 # Several processes train at once: more threads each would only get in each other's way.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test test-slow lint types imports format benchmarks clean
+.PHONY: help install demo test test-slow lint types imports format images federation benchmarks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,13 @@ imports: install ## who may import whom
 format: install ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+images: ## the Docker images; TORCH=cuda for those with CUDA
+	cd docker/hospital && FEDDC_COORDINATOR=any:1 docker compose build
+	cd docker/coordinator && docker compose build
+
+federation: ## a coordinator and three hospitals in containers: up, FedDC, result, down; KEEP=1 keeps it
+	$(PYTHON) docker/local/federation.py
 
 benchmarks: install ## every benchmark, one JSON line each
 	$(BIN)/python -m benchmarks.envelope --json

@@ -5,6 +5,8 @@ came out. KEEP=1 leaves it running; `python3 docker/local/federation.py down` th
 Needs Docker with compose, and nothing of Python but itself.
 """
 
+# ruff: noqa: S603, S607, S310, T201 (a script for people, which calls docker)
+
 import io
 import json
 import os
@@ -97,24 +99,21 @@ class Federation:
             say(f"{name} joins and connects")
             project.run("agent", "-xC", "/hospital", entrypoint="tar", data=invitation.files)
             project.run("agent", "join", "hospital/roster", "--yes", invitation.fingerprint)
+            project.compose("up", "--detach", "--no-build")
+        say("waiting until all are connected")
+        for project in self.hospitals.values():
             project.compose("up", "--detach", "--wait", "--no-build")
 
     def run(self, settings: dict[str, object]) -> dict[str, object]:
-        """Run an experiment and return its summary."""
+        """Run an experiment to its end and return what the coordinator says about it."""
         changes = [f"--set={key}={value}" for key, value in settings.items()]
-        self.command("run", *changes, show=True)
-        return self.summary()
+        outcome: dict[str, object] = json.loads(self.command("run", "--json", *changes, show=True))
+        return outcome
 
     def command(self, *arguments: str, show: bool = False) -> bytes:
         """Run a `feddc coordinator` command, as the coordinator would."""
         exec_ = ["exec", "-T", "superlink", "feddc", "coordinator"]
         return self.coordinator.compose(*exec_, *arguments, show=show)
-
-    def summary(self) -> dict[str, object]:
-        last = "ls -td /study/experiments/*/ | head -1 | xargs -I{} cat {}summary.json"
-        found = self.coordinator.compose("exec", "-T", "superlink", "sh", "-c", last)
-        summary: dict[str, object] = json.loads(found)
-        return summary
 
     def down(self) -> None:
         """Remove containers, volumes and networks; keys and data of the federation go with them."""
@@ -174,14 +173,19 @@ def docker(
     done = subprocess.run(
         ["docker", *arguments],
         input=data,
-        stdout=None if show else subprocess.PIPE,
+        stdout=subprocess.PIPE,
         stderr=None if show else subprocess.PIPE,
         env=os.environ | (environment or {}),
     )
     if done.returncode:
         said = (done.stderr or b"").decode(errors="replace").strip()
         raise Failed(f"docker {' '.join(arguments[:12])}: exit code {done.returncode}\n{said}")
-    return done.stdout or b""
+    return done.stdout
+
+
+def report(outcome: dict[str, object]) -> None:
+    """Print what came out, in the words of the paper."""
+    print(json.dumps(outcome, indent=2))
 
 
 def torch_build() -> str:
@@ -218,8 +222,7 @@ def main() -> None:
         built = time.monotonic()
         federation.up()
         up = time.monotonic()
-        summary = federation.run(SETTINGS)
-        print(json.dumps(summary, indent=2))
+        report(federation.run(SETTINGS))
         say(
             f"images {built - start:.0f} s, federation up {up - built:.0f} s, "
             f"experiment {time.monotonic() - up:.0f} s"
