@@ -117,13 +117,13 @@ def test_hostile_code_in_the_supernode_finds_neither_data_nor_keys(hospital: Pro
         hexed[name] = execute(hospital, "agent", "python", "-c", show).strip()
     needles = {"patients": PATIENT.hex(), **hexed}
 
-    def places(service: str) -> dict[str, list[str]]:
-        told = inside(hospital, service, "hostile_search.py", *needles.values())
+    def places(service: str, skip: str = "") -> dict[str, list[str]]:
+        told = inside(hospital, service, "hostile_search.py", *needles.values(), skip=skip)
         assert told["looked"] > 1000
         return {name: told["found"][needle] for name, needle in needles.items()}
 
     # The same search, where the secrets are: it does find them.
-    agent = places("agent")
+    agent = places("agent", skip="/opt/feddc/lib")  # gigabytes of torch
     assert "/hospital/data/digits.csv" in agent["patients"]
     assert agent["identity"] == ["/hospital/state/identity.key"]
     assert agent["configuration"] == ["/hospital/hospital.toml"]
