@@ -25,7 +25,9 @@ ADDRESS = "coordinator.test:8443"
 HOSPITALS = ("Anna", "Barts", "Charite")
 EXAMPLES = 120
 # Few rounds, so that it takes a minute or two; the model and the data are small anyway.
-SETTINGS = {
+SETTINGS: dict[str, object] = {
+    "input-shape": 64,
+    "classes": 10,
     "rounds": 24,
     "daisy-period": 2,
     "aggregation-period": 6,

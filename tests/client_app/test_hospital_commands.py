@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key, lo
 from typer.testing import CliRunner
 
 from client_app.audit import AuditTrail
+from client_app.configuration import Configuration
 from client_app.sqlite_store import SqliteStore
 from lab.cli import app
 from protocol.card import Card
@@ -62,6 +63,35 @@ def test_init_makes_a_private_identity_and_a_card_to_send(tmp_path: Path) -> Non
         "transport": 0o755,
         "transport/supernode.key": 0o600,
     }
+
+
+def test_init_gives_the_couriers_group_its_socket_and_its_key_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    group = os.getgid()
+
+    done = feddc("init", "--name", "St Mary", "--folder", tmp_path, "--group", group)
+
+    assert done.exit_code == 0
+    modes = _modes(tmp_path)
+    assert {name for name, mode in modes.items() if mode & 0o070 and not mode & 0o007} == {
+        "socket",
+        "transport/supernode.key",
+    }
+    assert modes["transport/supernode.key"] == 0o640
+    assert (tmp_path / "socket").stat().st_gid == group
+    assert Configuration.read(tmp_path / "hospital.toml").agent.group == str(group)
+    renewed = feddc("renew-transport-key", "--folder", tmp_path)
+    assert renewed.exit_code == 0
+    assert _modes(tmp_path) == modes
+
+
+def test_init_refuses_a_group_that_is_not_there(tmp_path: Path) -> None:
+    done = feddc("init", "--name", "St Mary", "--folder", tmp_path / "new", "--group", "nobodys")
+
+    assert done.exit_code == 1
+    assert "nobodys" in done.output
+    assert not (tmp_path / "new").exists()
 
 
 KEPT = ("state/identity.key", "hospital.toml", "transport/supernode.key")

@@ -1,6 +1,7 @@
 """What hostile code would do first: look for what it came for, everywhere.
 
 Run inside a container as `python - NEEDLE...`, each in hex; prints as JSON where each was found.
+`FEDDC_SKIP` names a folder not to look into, where there is much that everybody can download.
 """
 
 # ruff: noqa: PTH116, PTH118, PTH123 (runs where nothing is installed, as small as can be)
@@ -11,7 +12,7 @@ import stat
 import sys
 
 LARGEST = 64 * 1024 * 1024
-SKIPPED = ("/sys", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+SKIPPED = ("/sys", os.environ.get("FEDDC_SKIP", "/sys"))
 
 
 def main() -> None:

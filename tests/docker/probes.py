@@ -32,10 +32,11 @@ def execute(project: Project, service: str, *command: str) -> str:
     return project.compose("exec", "-T", service, *command).decode()
 
 
-def inside(project: Project, service: str, script: str, *arguments: str) -> Any:
+def inside(project: Project, service: str, script: str, *arguments: str, skip: str = "") -> Any:
     """Run one of this folder's scripts in a running container; return what it printed."""
     code = (HERE / script).read_bytes()
-    command = ["exec", "-T", service, "python", "-", *arguments]
+    options = ["--env", f"FEDDC_SKIP={skip}"] if skip else []
+    command = ["exec", "-T", *options, service, "python", "-", *arguments]
     return json.loads(project.compose(*command, data=code))
 
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from docker.local.federation import DOCKER, Federation, Project, docker
+from docker.local.federation import DOCKER, SETTINGS, Federation, Project, docker
 from tests.docker.probes import Victim, elsewhere, execute, inside, inspect
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -117,13 +117,13 @@ def test_hostile_code_in_the_supernode_finds_neither_data_nor_keys(hospital: Pro
         hexed[name] = execute(hospital, "agent", "python", "-c", show).strip()
     needles = {"patients": PATIENT.hex(), **hexed}
 
-    def places(service: str) -> dict[str, list[str]]:
-        told = inside(hospital, service, "hostile_search.py", *needles.values())
+    def places(service: str, skip: str = "") -> dict[str, list[str]]:
+        told = inside(hospital, service, "hostile_search.py", *needles.values(), skip=skip)
         assert told["looked"] > 1000
         return {name: told["found"][needle] for name, needle in needles.items()}
 
     # The same search, where the secrets are: it does find them.
-    agent = places("agent")
+    agent = places("agent", skip="/opt/feddc/lib")  # gigabytes of torch
     assert "/hospital/data/digits.csv" in agent["patients"]
     assert agent["identity"] == ["/hospital/state/identity.key"]
     assert agent["configuration"] == ["/hospital/hospital.toml"]
@@ -175,12 +175,13 @@ def test_hostile_code_in_the_supernode_reaches_nobody(
     }
     ordinary = elsewhere(federation.network, "hostile_network.py", json.dumps(targets))
     wanted = {f"tcp {host}:{port} None" for host, port in targets["tcp"]}
-    wanted |= {f"udp {host}:{port} None" for host, port in targets["udp"]}
+    # The machine answers datagrams to its LAN address from another of its own: see below.
+    wanted |= {f"udp {host}:{port} None" for host, port in there[:2]}
     wanted |= {"name victim", "dns 127.0.0.11 victim"}
     assert wanted <= set(ordinary["reached"])
     assert {"raw", "packet"} <= set(ordinary["powers"])
     before = len(victim.datagrams()), len(machine.datagrams())
-    assert min(before) > 0
+    assert before[1] >= 2 * len(ordinary["interfaces"])  # to both addresses, each way it tried
 
     everywhere = [["1.1.1.1", 53], ["8.8.8.8", 53], ["192.0.2.1", 443], ["fe80::1", 80]]
     more = {
@@ -283,7 +284,8 @@ def test_of_the_coordinator_only_the_proxys_port_is_published(engine: None) -> N
 
 def test_the_three_hospitals_train_one_model(federation: Federation) -> None:
     """Last: everything above was looked at in a federation that works."""
-    outcome = federation.run({"rounds": 6, "daisy-period": 1, "aggregation-period": 3})
+    changes = {"rounds": 6, "daisy-period": 1, "aggregation-period": 3}
+    outcome = federation.run(SETTINGS | changes)
     assert outcome["status"] == "completed"
     assert outcome["sealed"] is True
     assert outcome["legs"] == 6
