@@ -52,6 +52,8 @@ benchmarks: install ## every benchmark, one JSON line each
 	$(BIN)/python -m benchmarks.envelope --json
 	$(BIN)/python -m benchmarks.courier --json
 	$(BIN)/python -m benchmarks.synthetic --json
+	$(BIN)/python -m benchmarks.leg --json
+	$(BIN)/python -m benchmarks.memory --json
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,69 @@
+"""A leg of the real deployment against a round of a stock Flower app, on the same machine.
+
+Both with three hospitals, a tiny model, TLS and SuperNode authentication, as real processes. Stock
+Flower: FedAvg with a ClientApp that imports torch, everything as its documentation has it. Ours:
+the commands of coordinator and hospital, sealed hand-overs and aggregations in turn. Both stay up
+and take turns; the time is from the end of one leg to the end of the next.
+
+    python -m benchmarks.leg [--turns 2] [--stock-legs 3] [--legs 6] [--json]
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from .processes import Processes
+from .small_study import SmallStudy
+from .stock_flower import StockFlower
+
+HOSPITALS = 3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--stock-legs", type=int, default=3, help="of each turn")
+    parser.add_argument("--legs", type=int, default=6, help="of each turn, every third aggregates")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    stock: list[float] = []
+    ours: list[float] = []
+    with ExitStack() as stack:
+        # Short: the path of a socket may have 107 bytes.
+        folder = Path(tempfile.mkdtemp(prefix="fdc-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        (folder / "stock").mkdir()
+        processes = stack.enter_context(Processes(folder))
+        study = stack.enter_context(closing(SmallStudy(folder, processes, hospitals=HOSPITALS)))
+        flower = StockFlower(folder / "stock", processes, nodes=HOSPITALS)
+        for turn in range(arguments.turns):
+            stock += flower.legs(arguments.stock_legs)
+            ours += study.legs(arguments.legs, aggregation_period=3)
+            if not arguments.json:
+                sys.stderr.write(f"turn {turn + 1}: stock {stock}, FedDC {ours}\n")
+    stock_seconds, our_seconds = statistics.median(stock), statistics.median(ours)
+    result = {
+        "leg_vs_stock_flower": round(our_seconds / stock_seconds, 3),
+        "leg_seconds": round(our_seconds, 2),
+        "stock_flower_seconds": round(stock_seconds, 2),
+        "legs": len(ours),
+        "stock_flower_legs": len(stock),
+        "hospitals": HOSPITALS,
+        "measured": "medians, from the end of a leg to the end of the next, in turns of one run",
+    }
+    if arguments.json:
+        print(json.dumps(result))
+    else:
+        print(
+            f"a leg: {our_seconds:.2f} s, stock Flower {stock_seconds:.2f} s: "
+            f"{result['leg_vs_stock_flower']:.2f} of it"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""A study on this machine with the product's own commands: coordinator, agents and SuperNodes."""
+
+import csv
+import json
+import random
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from protocol.roster import Roster
+from server_app.registration import control
+from server_app.study import Study
+
+from .processes import FEDDC, Processes, base_environment, free_port, wait_for
+
+FEATURES, EXAMPLES = 10, 20
+_START_SECONDS, _LEG_SECONDS = 180.0, 60.0
+_SETTINGS: dict[str, Any] = {
+    "input-shape": str(FEATURES),
+    "classes": 2,
+    "model": "mlp",
+    "model-options": '{"hidden": [4]}',
+    "daisy-period": 1,
+    "batch-size": 5,
+    "start-timeout": 300.0,
+}
+
+
+class SmallStudy:
+    """Hospitals with a few made-up patients each, whose models are sealed as ever."""
+
+    def __init__(self, folder: Path, processes: Processes, *, hospitals: int) -> None:
+        self._folder = folder
+        self._study = folder / "study"
+        self._names = [f"hospital-{number}" for number in range(hospitals)]
+        self._found()
+        for name in self._names:
+            place = ["--folder", folder / name]
+            processes.start(f"{name}.agent", [*FEDDC, "hospital", "serve", *place])
+        # Its services stay in the background: `close` ends them.
+        self._coordinator("up")
+        for name in self._names:
+            place = ["--folder", folder / name]
+            processes.start(f"{name}.connect", [*FEDDC, "hospital", "connect", *place])
+        api = control(Study.open(self._study))
+        wait_for(
+            lambda: sum(node.is_online for node in api.nodes()) == hospitals,
+            "SuperNodes of the hospitals",
+            _START_SECONDS,
+        )
+
+    def legs(self, count: int, *, aggregation_period: int) -> list[float]:
+        """Run FedDC; return the seconds of each leg but the first, which fetches the app."""
+        periods = {"rounds": count + 1, "aggregation-period": aggregation_period}
+        settings = [f"--set={key}={value}" for key, value in periods.items()]
+        self._coordinator("run", "--json", *settings, seconds=_START_SECONDS + count * _LEG_SECONDS)
+        newest = max((self._study / "experiments").iterdir(), key=lambda folder: folder.name)
+        lines = [json.loads(line) for line in (newest / "metrics.jsonl").read_text().splitlines()]
+        legs = [line for line in lines if line["event"] == "leg"]
+        if len(legs) != count + 1 or any(leg["answered"] != len(self._names) for leg in legs):
+            raise RuntimeError(f"a hospital did not answer in every leg: {newest}")
+        ends = [float(leg["time"]) for leg in legs]
+        return [end - start for start, end in pairwise(ends)]
+
+    def close(self) -> None:
+        self._coordinator("down")
+
+    def _found(self) -> None:
+        port = free_port()
+        self._coordinator(
+            "init", "--name", "benchmark", "--address", f"localhost:{port}",
+            "--listen", f"127.0.0.1:{port}", "--internal-port", str(free_port()),
+        )  # fmt: skip
+        lines = [f"{key} = {json.dumps(value)}\n" for key, value in _SETTINGS.items()]
+        (self._study / "settings.toml").write_text("".join(lines))
+        for number, name in enumerate(self._names):
+            place = self._folder / name
+            _run("hospital", "init", "--name", name, "--folder", place)
+            _write_patients(place, seed=number)
+            card = place / f"{name}.hospital.json"
+            fingerprint = json.loads(card.read_text())["fingerprint"]
+            self._coordinator("enrol", str(card), "--yes", fingerprint)
+        self._coordinator("roster")
+        roster = self._study / "for-hospitals" / "roster"
+        fingerprint = Roster.from_signed(roster.read_bytes()).fingerprint
+        for name in self._names:
+            place = self._folder / name
+            _run("hospital", "join", roster, "--folder", place, "--yes", fingerprint)
+
+    def _coordinator(self, command: str, *arguments: str, seconds: float = _START_SECONDS) -> None:
+        _run("coordinator", command, *arguments, "--study", self._study, seconds=seconds)
+
+
+def _run(*arguments: object, seconds: float = _START_SECONDS) -> None:
+    command = [*FEDDC, *(str(argument) for argument in arguments)]
+    done = subprocess.run(  # noqa: S603 (our own command)
+        command,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        env=base_environment(),
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[3:])}: {done.stdout}{done.stderr}")
+
+
+def _write_patients(place: Path, *, seed: int) -> None:
+    rows = random.Random(seed)  # noqa: S311 (made-up patients)
+    (place / "data").mkdir()
+    with (place / "data" / "patients.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([*(f"f{column}" for column in range(FEATURES)), "label"])
+        for number in range(EXAMPLES):
+            values = [f"{rows.gauss(0, 1):.3f}" for _ in range(FEATURES)]
+            writer.writerow([*values, ("ill", "well")[number % 2]])

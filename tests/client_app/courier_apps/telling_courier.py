@@ -1,0 +1,40 @@
+"""A Flower app whose ClientApp tells in what process it runs, and does what it is asked for."""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+
+client = ClientApp()
+server = ServerApp()
+
+
+@client.train()
+def do(message: Message, context: Context) -> Message:
+    asked = str(message.content["ask"]["what"])
+    if asked == "raise":
+        raise ValueError("as asked")
+    if asked == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    told = {"pid": os.getpid(), "parent": os.getppid(), "torch": "torch" in sys.modules}
+    return Message(RecordDict({"told": ConfigRecord(told)}), reply_to=message)
+
+
+@server.main()
+def main(grid: Grid, context: Context) -> None:
+    """Ask the one node one thing after the other; write down what it says."""
+    while not (nodes := list(grid.get_node_ids())):
+        time.sleep(0.2)
+    answers = []
+    for asked in str(context.run_config["asks"]).split():
+        content = RecordDict({"ask": ConfigRecord({"what": asked})})
+        message = Message(content, nodes[0], MessageType.TRAIN)
+        (reply,) = grid.send_and_receive([message], timeout=150)
+        answers.append(reply.error.code if reply.has_error() else dict(reply.content["told"]))
+    Path(os.environ["FEDDC_TEST_ANSWERS"]).write_text(json.dumps(answers))

@@ -1,0 +1,163 @@
+"""Couriers from the warm executor, with a real SuperNode: notices when Flower's inside has moved."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from server_app.control_api import ControlApi, is_up, pack
+
+ROOT = Path(__file__).resolve().parents[2]
+APPS = Path(__file__).parent / "courier_apps"
+RAISED, CRASHED = 2, 8  # Flower's error codes
+
+
+class Node:
+    """A SuperLink and one SuperNode with its couriers, without TLS."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._answers = folder / "answers.json"
+        self._processes: list[subprocess.Popen[bytes]] = []
+        address, port = f"127.0.0.1:{_free_port()}", _free_port()
+        programs = Path(sys.executable).parent
+        self._start(
+            *(programs / "flower-superlink", "--insecure", "--port", address.split(":")[1]),
+            "--disable-runtime-dependency-installation",
+        )
+        self.api = ControlApi(address)
+        wait_until(lambda: is_up(address), 90)
+        self.executor = self._start(
+            *(sys.executable, "-P", "-m", "client_app.executor", port),
+            *(programs / "flower-supernode", "--insecure", "--superlink", address),
+            *("--isolation=process", "--port", port),
+        )
+        wait_until(lambda: any(node.is_online for node in self.api.nodes()), 90)
+        (self.supernode,) = children(self.executor.pid)
+
+    def ask(self, *asks: str, seconds: float = 120) -> list[Any]:
+        """Run an app that asks the courier for these things, and return what it answered."""
+        app = {name: f"telling_courier:{name}" for name in ("server", "client")}
+        bundle = pack(
+            server_app=app["server"], client_app=app["client"], config={"asks": " ".join(asks)}
+        )
+        run = self.api.start_run(bundle)
+        wait_until(lambda: self.api.is_over(run), seconds)
+        assert self.api.status(run).status == "finished:completed", self.log()
+        answers: list[Any] = json.loads(self._answers.read_text())
+        return answers
+
+    def log(self) -> str:
+        return (self._folder / "log").read_text(errors="replace")
+
+    def close(self) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(10)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _start(self, *command: object) -> subprocess.Popen[bytes]:
+        with (self._folder / "log").open("ab") as log:
+            process = subprocess.Popen(
+                [str(part) for part in command],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=dict(os.environ)
+                | {
+                    "PYTHONPATH": f"{ROOT}{os.pathsep}{APPS}",
+                    "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+                    "FLWR_HOME": str(self._folder / "home"),
+                    "FLWR_TELEMETRY_ENABLED": "0",
+                    "FLWR_DISABLE_UPDATE_CHECK": "1",
+                    "NO_PROXY": "127.0.0.1",
+                    "FEDDC_TEST_ANSWERS": str(self._answers),
+                },
+            )
+        self._processes.append(process)
+        return process
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    made = Node(tmp_path)
+    yield made
+    made.close()
+
+
+def test_every_message_gets_a_process_of_its_own_forked_from_the_executor(node: Node) -> None:
+    first, second, failed, last = node.ask("tell", "tell", "raise", "tell")
+
+    assert {told["parent"] for told in (first, second, last)} == {node.executor.pid}
+    assert len({told["pid"] for told in (first, second, last)}) == 3
+    assert not any(told["torch"] for told in (first, second, last))
+    assert failed == RAISED
+    wait_until(lambda: children(node.executor.pid) == [node.supernode], 20)  # none is left
+
+
+@pytest.mark.slow
+def test_a_killed_courier_is_an_error_and_the_next_message_is_answered(node: Node) -> None:
+    crashed, told = node.ask("die", "tell", seconds=240)
+
+    assert crashed == CRASHED
+    assert told["parent"] == node.executor.pid
+    assert "a courier was killed (SIGKILL)" in node.log()
+
+
+def test_the_executor_ends_with_its_supernode(node: Node) -> None:
+    os.kill(node.supernode, signal.SIGKILL)
+
+    assert node.executor.wait(20) == 128 + signal.SIGKILL
+
+
+def test_the_supernode_ends_with_its_executor(node: Node) -> None:
+    node.executor.kill()
+
+    wait_until(lambda: not _lives(node.supernode), 20)
+
+
+def test_told_to_stop_the_supernode_signs_off(node: Node) -> None:
+    node.executor.terminate()
+
+    node.executor.wait(20)
+    assert "SuperNode terminated gracefully" in node.log()
+    with suppress(httpx.HTTPError):
+        assert not any(found.is_online for found in node.api.nodes())
+
+
+def children(pid: int) -> list[int]:
+    lines = [task / "children" for task in Path(f"/proc/{pid}/task").iterdir()]
+    return [int(number) for line in lines for number in line.read_text().split()]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
