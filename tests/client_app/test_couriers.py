@@ -1,4 +1,4 @@
-"""Couriers from the warm executor, with a real SuperNode: notices when Flower's inside has moved."""
+"""Couriers from the warm executor, with a real SuperNode: notice when Flower has moved."""
 
 import json
 import os
