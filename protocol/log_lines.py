@@ -22,7 +22,7 @@ _ROUTINE = re.compile(
     r"|Application (startup|shutdown) complete|Uvicorn running on|Shutting down)"
     r"|^FastAPI lifespan|^SuperLinkLifespan|^ControlServicer\.|/v1/control/\S+ HTTP/1.1\" 200"
 )
-_NGINX_LEVELS = {"warn": "WARNING", "error": "ERROR", "crit": "ERROR", "alert": "ERROR"}
+_NGINX_LEVELS = {"warn": "WARNING"} | dict.fromkeys(("error", "crit", "alert", "emerg"), "ERROR")
 
 
 def configure(file: Path | None, *, terminal: bool) -> logging.Logger:

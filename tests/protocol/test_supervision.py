@@ -1,0 +1,152 @@
+"""Programs that are kept running: started again, logged, and ended with all they started."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from protocol import log_lines, supervision
+from protocol.supervision import Program, keep_running
+
+ROOT = Path(__file__).parents[2]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def program(tmp_path: Path, script: str) -> Program:
+    logger = log_lines.configure(tmp_path / "log.jsonl", terminal=False).getChild("it")
+    return Program(
+        "it",
+        lambda: [sys.executable, "-u", "-c", script],
+        os.environ | {"PYTHONPATH": str(ROOT)},
+        logger,
+    )
+
+
+def logged(tmp_path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+
+
+def kept(it: Program, until: Callable[[], bool]) -> int:
+    """Keep a program running in this process until something is so, then ask to end."""
+
+    def ask() -> None:
+        wait_until(until)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    watcher = threading.Thread(target=ask, daemon=True)
+    watcher.start()
+    return keep_running([it])
+
+
+def test_a_program_that_ends_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervision, "_LONGEST_PAUSE", 0.1)
+    it = program(tmp_path, "print('ERROR :  going'); raise SystemExit(3)")
+    it._pause = 0.05
+
+    number = kept(it, lambda: sum(line["text"] == "going" for line in logged(tmp_path)) >= 3)
+
+    assert number == signal.SIGTERM
+    lines = logged(tmp_path)
+    assert {"error"} == {line["level"] for line in lines if line["text"] == "going"}
+    assert any("it ended with exit code 3; starting it again" in line["text"] for line in lines)
+
+
+def test_the_pause_grows_and_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "_LONGEST_PAUSE", 4.0)
+    it = program(tmp_path, "raise SystemExit(1)")
+    pauses = []
+    for _ in range(4):
+        it._due = 0.0
+        it.look_after()
+        assert it.process is not None
+        it.process.wait()
+        pauses.append(it._pause)
+        it.look_after()
+
+    assert pauses == [1.0, 2.0, 4.0, 4.0]
+
+
+def test_what_a_program_started_ends_with_it(tmp_path: Path) -> None:
+    script = (
+        "import subprocess, time, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "print('child', child.pid)\ntime.sleep(600)\n"
+    )
+    it = program(tmp_path, script)
+
+    kept(it, lambda: any(line["text"].startswith("child") for line in logged(tmp_path)))
+
+    (child,) = [
+        int(line["text"].split()[1]) for line in logged(tmp_path) if "child" in line["text"]
+    ]
+    wait_until(lambda: not _is_alive(child))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a process to its parent")
+def test_a_killed_supervisor_takes_its_programs_along(tmp_path: Path) -> None:
+    script = (
+        "import os, sys, logging\nfrom protocol.supervision import Program, keep_running\n"
+        "sleep = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "def told(pid): print(pid, flush=True)\n"
+        "keep_running([Program('it', lambda: sleep, dict(os.environ), logging.getLogger(), "
+        "after_start=told)])\n"
+    )
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    try:
+        assert supervisor.stdout is not None
+        pid = int(supervisor.stdout.readline())
+        # Not before it has become the program: until then it has our own words in its arguments.
+        wait_until(lambda: _arguments(pid)[1:2] == ["-c"])
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+
+    wait_until(lambda: not _is_alive(pid))
+
+
+@pytest.mark.parametrize(
+    ("line", "level", "text"),
+    [
+        ("\x1b[92mINFO \x1b[0m:      Starting\n", logging.INFO, "Starting"),
+        ("\x1b[93mWARNING \x1b[0m:   retrying\n", logging.WARNING, "retrying"),
+        ("2026-01-01T00:00:00.000Z ERROR [x] went wrong\n", logging.ERROR, "[x] went wrong"),
+        ("2026/01/01 00:00:00 [emerg] 7#7: bind() failed\n", logging.ERROR, "7#7: bind() failed"),
+        ("plain words\n", logging.INFO, "plain words"),
+        ("INFO:     Application startup complete.\n", logging.INFO, ""),
+        ("\n", logging.INFO, ""),
+    ],
+)
+def test_other_programs_lines_are_read(line: str, level: int, text: str) -> None:
+    assert log_lines.read_line(line) == (level, text)
+
+
+def _arguments(pid: int) -> list[str]:
+    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False

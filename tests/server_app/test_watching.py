@@ -1,0 +1,123 @@
+"""What the coordinator sees while an experiment runs."""
+
+import io
+from dataclasses import dataclass
+
+import pytest
+from rich.console import Console
+
+from server_app.watching import Watch, ago, watched
+
+START = {"event": "start", "legs": 4, "rounds": 4, "hospitals": ["Charite", "Mercy", "St [b]Mary"]}
+
+
+@dataclass
+class Seen:
+    name: str
+    is_online: bool
+    last_seen: float | None
+
+
+def hospital(
+    name: str, leg: int, problem: str = "", loss: float | None = None
+) -> dict[str, object]:
+    return {
+        "event": "hospital",
+        "time": 1000.0,
+        "leg": leg,
+        "hospital": name,
+        "problem": problem,
+        "loss": loss,
+    }
+
+
+def leg(number: int, **missing: str) -> dict[str, object]:
+    return {
+        "event": "leg",
+        "leg": number,
+        "ending": "aggregation",
+        "missing": missing,
+        "parked": list(missing),
+        "loss": 0.5,
+    }
+
+
+def printed(watch: Watch) -> list[str]:
+    console = Console(file=io.StringIO(), width=100)
+    console.print(watch.table(1090.0))
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+def test_the_table_has_last_seen_leg_loss_and_parked() -> None:
+    watch = Watch()
+    for event in (START, hospital("Charite", 2, loss=0.25), hospital("Mercy", 2, "not connected")):
+        watch.add(event)
+    watch.add(leg(2, Mercy="not connected"))
+    watch.see([Seen("Charite", True, 1090.0), Seen("Mercy", False, 910.0)])
+
+    head, *rows = [line.split() for line in printed(watch)]
+
+    assert head == ["hospital", "last", "seen", "leg", "loss"]
+    # Whoever has something the matter comes first.
+    assert rows[0] == ["Mercy", "3", "min", "ago", "–", "–", "parked,", "not", "connected"]
+    assert rows[1] == ["Charite", "now", "2", "0.250"]
+    assert rows[2][:2] == ["St", "[b]Mary"]  # a name is not markup
+
+
+def test_a_hospital_that_is_back_is_no_longer_parked() -> None:
+    watch = Watch()
+    for event in (START, hospital("Mercy", 1, "not connected"), leg(1, Mercy="not connected")):
+        watch.add(event)
+    for event in (hospital("Mercy", 2), leg(2)):
+        watch.add(event)
+
+    assert not any("parked" in line or "connected" in line for line in printed(watch))
+
+
+def test_a_log_has_lines_for_who_is_missing_and_back() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    with watched(console) as display:
+        for event in (
+            START,
+            leg(1, Mercy="no answer in 60 s"),
+            leg(2, Mercy="no answer in 60 s"),
+            {"event": "waiting", "leg": 3, "problem": "leg 3: 1 of 3 hospitals answered"},
+            {"event": "waiting", "leg": 3, "problem": "leg 3: 1 of 3 hospitals answered"},
+            leg(4),
+        ):
+            display.event(event)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+    assert [line for line in lines if "Mercy" in line] == [
+        "leg 1: Mercy is missing (no answer in 60 s)",
+        "leg 4: Mercy is back",
+    ]
+    assert lines.count("waiting: leg 3: 1 of 3 hospitals answered") == 1
+    assert "leg 4/4" in lines[-2]
+
+
+def test_a_terminal_shows_bar_and_table_and_leaves_nothing_behind() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with watched(console) as display:
+        display.event(START)
+        display.event(hospital("Mercy", 1, loss=0.125))
+        display.event(leg(1))
+        display.nodes([Seen("Mercy", True, 1000.0)])
+
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "leg 1/4" in shown
+    assert "0.125" in shown
+
+
+@pytest.mark.parametrize(
+    ("moment", "said"),
+    [
+        (None, "never"),
+        (95.0, "5 s ago"),
+        (-100.0, "3 min ago"),
+        (-7200.0, "2 h ago"),
+        (101.0, "0 s ago"),
+    ],
+)
+def test_times_are_said_in_units(moment: float | None, said: str) -> None:
+    assert ago(moment, 100.0) == said
