@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Self
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -46,6 +46,7 @@ class Processes:
         return "\n".join(f"== {file}\n{file.read_text(errors='replace')[-2000:]}" for file in files)
 
     def __enter__(self) -> Self:
+        signal.signal(signal.SIGTERM, _end)  # told to end, it ends what it has started too
         return self
 
     def __exit__(
@@ -54,7 +55,7 @@ class Processes:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if error is not None:
+        if isinstance(error, Exception):
             sys.stderr.write(self.logs())
         for process in self._started:
             with suppress(ProcessLookupError):
@@ -66,6 +67,10 @@ class Processes:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
 
 
 def base_environment() -> dict[str, str]:

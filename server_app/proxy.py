@@ -21,7 +21,8 @@ _TEMPLATE = """\
 # Written by `feddc coordinator up`; changes are overwritten. Paths are seen from this folder.
 daemon off;
 {user}pid nginx.pid;
-error_log stderr warn;
+# Not its warnings: it has one for every piece of a model that waits on the disk.
+error_log stderr error;
 worker_processes 2;
 
 events {{
@@ -68,6 +69,7 @@ http {{
         ssl_session_cache shared:tls:1m;
 
         client_max_body_size {body_limit};
+        client_body_buffer_size 64k;
         client_header_timeout 20s;
         client_body_timeout 60s;
         send_timeout 60s;

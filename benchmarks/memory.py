@@ -1,0 +1,188 @@
+"""The coordinator's memory while 100 envelopes of 45 MB are handed over, and its database's growth.
+
+The real SuperLink, behind the real proxy, and the real ServerApp; the hospitals are stand-ins in a
+process of their own (stand_in_fleet.py), since a hundred do not fit one machine. Every hospital
+seals a model (leg 1) and is sent another's (leg 2). Peak memory is the largest sum of proportional
+set sizes (PSS: memory shared by several processes counts once) of the SuperLink and all that it
+starts, ServerApp included, looked at five times a second. Then a small study runs a hundred legs,
+and the database's files are looked at after the 10th and the 100th.
+
+    python -m benchmarks.memory [--envelopes 100] [--megabytes 45] [--json]
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from client_app.transport import new_transport_key
+from protocol.card import Card
+from protocol.keys import Identity
+from server_app import members, services
+from server_app.founding import found
+from server_app.registration import control, register_members
+from server_app.serving import PARTS
+from server_app.study import Study
+
+from .processes import FEDDC, Processes, free_port, wait_for
+
+_SECONDS_PER_ENVELOPE = 60.0
+_START_SECONDS, _LEGS_SECONDS = 300.0, 1200.0
+_SAMPLE_SECONDS = 0.2
+EARLY_LEG, LATE_LEG = 10, 100
+LARGE: dict[str, Any] = {"model": "resnet18", "input-shape": "3x32x32", "rounds": 2}
+SMALL: dict[str, Any] = {"model": "mlp", "input-shape": "10", "rounds": LATE_LEG + 1}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
+    parser.add_argument("--envelopes", type=int, default=100)
+    parser.add_argument("--megabytes", type=int, default=45)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    size = arguments.megabytes * 1_000_000
+    peak = hand_over(arguments.envelopes, size)
+    sys.stderr.write(f"peak over the hand-over: {peak / 1e6:.0f} MB; now the database\n")
+    result = {
+        "peak_bytes": peak,
+        "envelopes": arguments.envelopes,
+        "envelope_bytes": size,
+        "measured": "largest sum of PSS of SuperLink, SuperExec and ServerApp",
+        **database_growth(),
+    }
+    if arguments.json:
+        print(json.dumps(result))
+    else:
+        print(f"{arguments.envelopes} envelopes of {arguments.megabytes} MB were handed over")
+        print(f"peak of SuperLink and ServerApp: {result['peak_bytes'] / 1e6:.0f} MB")
+        print(f"database after {EARLY_LEG} and {LATE_LEG} legs: {result['database_growth']:.2f}×")
+
+
+def hand_over(envelopes: int, size: int) -> int:
+    """Return the peak, in bytes, over a hand-over of so many envelopes."""
+    with _running(LARGE, hospitals=envelopes, envelope_bytes=size) as (study, delivered):
+        with _Watch(services.running(study)["superlink"]) as watch:
+            wait_for(
+                lambda: delivered.exists() and delivered.stat().st_size == envelopes,
+                "all envelopes delivered",
+                _START_SECONDS + envelopes * _SECONDS_PER_ENVELOPE,
+            )
+        return watch.peak
+
+
+def database_growth() -> dict[str, float]:
+    """Return the database's bytes after some small legs and after many, and their ratio."""
+    with _running(SMALL, hospitals=3, envelope_bytes=10_000) as (study, _):
+        sizes = []
+        for leg in (EARLY_LEG, LATE_LEG):
+            wait_for(lambda leg=leg: _legs(study) >= leg, f"leg {leg}", _LEGS_SECONDS)  # type: ignore[misc]
+            sizes.append(sum(f.stat().st_size for f in study.superlink.glob("state.db*")))
+    return {
+        f"database_bytes_after_{EARLY_LEG}_legs": sizes[0],
+        f"database_bytes_after_{LATE_LEG}_legs": sizes[1],
+        "database_growth": round(sizes[1] / sizes[0], 3),
+    }
+
+
+@contextmanager
+def _running(
+    settings: dict[str, Any], *, hospitals: int, envelope_bytes: int
+) -> Iterator[tuple[Study, Path]]:
+    """Run an experiment of a study with stand-ins; yield the study and the count of deliveries."""
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="fdc-"))
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        processes = stack.enter_context(Processes(folder))
+        study = _found(folder, settings, hospitals)
+        stack.callback(services.stop, study)
+        services.start(study, PARTS)
+        register_members(study)
+        delivered = folder / "delivered"
+        arguments = [study.address, study.authority, folder / "keys", envelope_bytes, delivered]
+        fleet = [sys.executable, "-m", "benchmarks.stand_in_fleet"]
+        processes.start("fleet", [*fleet, *arguments])
+        api = control(study)
+        wait_for(
+            lambda: sum(node.is_online for node in api.nodes()) == hospitals,
+            "stand-ins",
+            _START_SECONDS,
+        )
+        processes.start("run", [*FEDDC, "coordinator", "run", "--study", study.folder])
+        yield study, delivered
+
+
+def _found(folder: Path, settings: dict[str, Any], hospitals: int) -> Study:
+    port = free_port()
+    study = found(
+        folder / "study",
+        name="benchmark",
+        address=f"localhost:{port}",
+        listen=f"127.0.0.1:{port}",
+        internal_port=free_port(),
+    )
+    # Own first models: nothing is sent down before there are envelopes.
+    given = {"classes": 2, "init": "own", "daisy-period": 1, "aggregation-period": 0} | settings
+    given |= {"leg-timeout": 36_000.0, "start-timeout": 600.0, "permutation": "derangement"}
+    lines = [f"{key} = {json.dumps(value)}\n" for key, value in given.items()]
+    study.settings_file.write_text("".join(lines))
+    (folder / "keys").mkdir(mode=0o700)
+    for number in range(hospitals):
+        name = f"hospital-{number:03}"
+        private, public = new_transport_key()
+        (folder / "keys" / f"{name}.key").write_bytes(private)
+        members.add(study, Card.make(name, Identity.generate(), public))
+    members.write_roster(study)
+    return study
+
+
+def _legs(study: Study) -> int:
+    text = "".join(file.read_text() for file in study.experiments.glob("*/metrics.jsonl"))
+    return text.count('"event": "leg"')
+
+
+class _Watch:
+    """Looks at a process and its descendants until the block ends."""
+
+    def __init__(self, pid: int) -> None:
+        self.peak = 0
+        self._pid = pid
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> "_Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._over.wait(_SAMPLE_SECONDS):
+            self.peak = max(self.peak, sum(map(_set_size, _family(self._pid))))
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    with suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                yield from _family(int(child))
+
+
+def _set_size(pid: int) -> int:
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return 1024 * int(line.split()[1])
+    return 0
+
+
+if __name__ == "__main__":
+    main()
