@@ -80,6 +80,7 @@ class Federation:
         self.shares = {share.name: share for share in load_shares(settings.local, hospitals, SEED)}
         self.names = tuple(self.shares)
         self.processes: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
+        self._before: set[Path] = set()
         self.settings = STUDY | {key.replace("_", "-"): value for key, value in changes.items()}
         self._found()
 
@@ -181,7 +182,10 @@ class Federation:
 
     def begin(self, *arguments: str, command: str = "run") -> subprocess.Popen[str]:
         """Start `feddc coordinator run` (or resume) in the background."""
-        seed = ["--seed", str(SEED)] if command == "run" else []
+        seed: list[str] = []
+        if command == "run":
+            seed = ["--seed", str(SEED)]
+            self._before = set((self.study / "experiments").glob("*"))
         return subprocess.Popen(
             [
                 *FEDDC,
@@ -208,13 +212,10 @@ class Federation:
         return Outcome(process.returncode, json.loads(lines[-1]) if lines else {}, err)
 
     def experiment(self) -> Path:
-        """Return the folder of the latest experiment, as soon as there is one."""
+        """Return the folder of the experiment last begun, as soon as it is there."""
+        folders = self.study / "experiments"
         return wait_for(
-            lambda: max(
-                (f for f in (self.study / "experiments").glob("*") if f.is_dir()),
-                key=lambda f: f.name,
-                default=None,
-            ),
+            lambda: next((f for f in folders.glob("*") if f not in self._before), None),
             "an experiment",
         )
 
