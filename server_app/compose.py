@@ -47,8 +47,8 @@ services:
       superlink: {{condition: service_healthy}}
     volumes:
       - proxy:/proxy:ro
-    tmpfs: ["/tmp:size=64m,mode=1777,noexec,nosuid,nodev"]
-    mem_limit: 256m
+    tmpfs: ["/tmp:size=1g,mode=1777,noexec,nosuid,nodev"]  # pieces of models on their way
+    mem_limit: 1200m
     pids_limit: 32
 
   network:  # held apart, so that each of the two can be restarted alone

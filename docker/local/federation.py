@@ -18,6 +18,7 @@ import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 DOCKER = HERE.parent
@@ -26,7 +27,7 @@ HOSPITALS = ("Anna", "Barts", "Charite")
 EXAMPLES = 120
 # Few rounds, so that it takes a minute or two; the model and the data are small anyway.
 SETTINGS: dict[str, object] = {
-    "input-shape": 64,
+    "input-shape": "64",
     "classes": 10,
     "rounds": 24,
     "daisy-period": 2,
@@ -106,10 +107,10 @@ class Federation:
         for project in self.hospitals.values():
             project.compose("up", "--detach", "--wait", "--no-build")
 
-    def run(self, settings: dict[str, object]) -> dict[str, object]:
+    def run(self, settings: dict[str, object]) -> dict[str, Any]:
         """Run an experiment to its end and return what the coordinator says about it."""
-        changes = [f"--set={key}={value}" for key, value in settings.items()]
-        outcome: dict[str, object] = json.loads(self.command("run", "--json", *changes, show=True))
+        changes = [f"--set={key}={json.dumps(value)}" for key, value in settings.items()]
+        outcome: dict[str, Any] = json.loads(self.command("run", "--json", *changes, show=True))
         return outcome
 
     def command(self, *arguments: str, show: bool = False) -> bytes:
@@ -185,9 +186,18 @@ def docker(
     return done.stdout
 
 
-def report(outcome: dict[str, object]) -> None:
-    """Print what came out, in the words of the paper."""
-    print(json.dumps(outcome, indent=2))
+def report(outcome: dict[str, Any]) -> None:
+    """Print what came out."""
+    models = len(HOSPITALS)
+    print(
+        f"accuracy of the aggregate at the hospitals  {outcome['mean_held_out_accuracy']}\n"
+        f"legs                                        {outcome['legs']}: "
+        f"{outcome['hand_overs']} hand-overs, {outcome['aggregations']} aggregations\n"
+        f"chains                                      {models}, lost {outcome['lost_chains']}, "
+        f"missed rounds {outcome['missed_rounds']}\n"
+        f"hand-overs sealed                           {'yes' if outcome['sealed'] else 'NO'}\n"
+        f"time of the experiment                      {outcome['seconds']:.0f} s"
+    )
 
 
 def torch_build() -> str:
