@@ -15,8 +15,9 @@ from .bell import Bell
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 # A message lives a little longer than anyone waits for its answer, and no longer.
 _GRACE = 60.0
-# However well a bell tells who has answered: errors are Flower's own, and ring none.
-_LOOK_SECONDS = 2.5
+# However well a bell tells who has answered: errors are Flower's own, and ring none. A few are
+# looked at in turn: each look costs a call, and waits for a reply that is on its way to be whole.
+_LOOK_SECONDS, _LOOKED_AT = 2.5, 4
 # Who left its last request unanswered is waited for twice as long as the slowest of the others
 # took, but at least this many seconds: back after a restart it keeps up, hung it holds nobody up.
 _OVERDUE_SECONDS = 5.0
@@ -63,6 +64,7 @@ class Exchange:
         self._batch = batch
         self._open: dict[int, list[_Sent]] = {}
         self._overdue: set[int] = set()
+        self._looked_at: dict[int, float] = {}
 
     def send(
         self,
@@ -99,8 +101,8 @@ class Exchange:
                     answers[node] = intake(node, Answer(None, problem, waited, size, 0))
                     self._overdue.add(node)
                 break
-            if ready is None or now - looked >= _LOOK_SECONDS:
-                ready, looked = None, now
+            if ready is not None and now - looked >= _LOOK_SECONDS:
+                ready, looked = ready | self._in_turn(waiting), now
             arrived = False
             for node, answer in self._arrivals(waiting, ready, started):
                 answers[node] = intake(node, answer)
@@ -112,6 +114,12 @@ class Exchange:
                 ready = self._bell.wait(pause)
                 pause = min(1.5 * pause, _LONGEST_PAUSE)
         return {node: answers[node] for node in requests}
+
+    def _in_turn(self, nodes: Iterable[int]) -> frozenset[int]:
+        """Return the few that were looked at longest ago."""
+        chosen = sorted(nodes, key=lambda node: self._looked_at.get(node, 0.0))[:_LOOKED_AT]
+        self._looked_at |= dict.fromkeys(chosen, time.monotonic())
+        return frozenset(chosen)
 
     def _alive(self, node: int, key: str) -> list[_Sent]:
         """Return the messages with the same request whose answer may still come."""

@@ -1,0 +1,72 @@
+"""The waiting room in its place: with the real proxy, SuperLink and SuperNode."""
+
+import os
+import signal
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from server_app import services
+from server_app.bell import LoopbackBell
+from server_app.registration import control, register_members
+from server_app.serving import PARTS
+from server_app.study import Study
+
+Coordinator = Any  # tests/server_app/conftest.py
+
+
+def test_a_supernode_waits_there_and_the_proxy_does_without_it(
+    new_coordinator: Callable[..., Coordinator], nginx: str
+) -> None:
+    coordinator = new_coordinator()
+    study = coordinator.study
+    place = coordinator.enrol("Mercy")
+    services.start(study, PARTS)
+    register_members(study)
+    with coordinator.connected(place) as node:
+        node.wait_for("SuperNode ID")
+        (registered,) = control(study).nodes()
+        bell = LoopbackBell(study.waiting_room)
+        bell.ring(registered.node_id)  # who has rung is told of the next arrival
+        assert bell.wait(60) == {registered.node_id}
+
+    room = waiting_rooms(study)
+    assert len(room) == 1
+    os.kill(room[0], signal.SIGKILL)
+    # Nobody's signature: the SuperLink itself refuses, for want of a waiting room.
+    assert ask(study) == 401
+    wait_until(lambda: waiting_rooms(study) not in ([], room))
+    wait_until(lambda: ask(study) == 401)
+
+
+def ask(study: Study) -> int:
+    return httpx.post(
+        f"https://{study.address}/v1/fleet/pull-messages",
+        verify=ssl.create_default_context(cafile=str(study.authority)),
+        headers={"content-type": "application/protobuf"},
+        timeout=30,
+        trust_env=False,
+    ).status_code
+
+
+def waiting_rooms(study: Study) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if "server_app.waiting_service" in line and str(study.waiting_room) in line:
+            found.append(int(entry.name))
+    return found
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
