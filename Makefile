@@ -41,7 +41,7 @@ format: install ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-images: ## the Docker images; TORCH=cuda for those with CUDA
+images: ## the Docker images; TORCH=cpu TORCH_INDEX=… for those without CUDA
 	cd docker/hospital && FEDDC_COORDINATOR=any:1 docker compose build
 	cd docker/coordinator && docker compose build
 

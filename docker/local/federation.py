@@ -5,7 +5,7 @@ came out. KEEP=1 leaves it running; `python3 docker/local/federation.py down` th
 Needs Docker with compose, and nothing of Python but itself.
 """
 
-# ruff: noqa: S603, S607, S310, T201 (a script for people, which calls docker)
+# ruff: noqa: S603, S607, T201 (a script for people, which calls docker)
 
 import io
 import json
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tarfile
 import time
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,6 @@ SETTINGS: dict[str, object] = {
     "learning-rate": 0.5,
     "batch-size": 32,
 }
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
 
 class Failed(Exception):
@@ -201,17 +199,8 @@ def report(outcome: dict[str, Any]) -> None:
 
 
 def torch_build() -> str:
-    """Return which torch to build with: without CUDA, if that can be had from here."""
-    if chosen := os.environ.get("TORCH"):
-        return chosen
-    try:
-        urllib.request.urlopen(os.environ.get("TORCH_INDEX", CPU_INDEX) + "/torch/", timeout=10)
-    except OSError:
-        say(f"{CPU_INDEX} can't be reached: building with CUDA, which is several gigabytes larger")
-        os.environ["TORCH"] = "cuda"
-    else:
-        os.environ["TORCH"] = "cpu"
-    return os.environ["TORCH"]
+    """Return which torch to build with: without CUDA, if it was said where that is."""
+    return os.environ.get("TORCH") or ("cpu" if os.environ.get("TORCH_INDEX") else "cuda")
 
 
 def version() -> str:
