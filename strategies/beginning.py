@@ -36,6 +36,7 @@ def begin(
     timeout: float,
 ) -> Course:
     """Set an experiment up, or take up the one that the journal tells of."""
+    timeout = max(timeout, feddc.start_timeout)  # no training, but everyone must be there
     if feddc.journal.is_kept:
         wrapped.check_savable()
     state = feddc.journal.load()
@@ -85,6 +86,7 @@ def renew(feddc: "FedDC", leg: Leg, course: Course, timeout: float) -> None:
     """Open a new epoch if the roster has changed: everybody makes new keys, some stay out."""
     if not 0 < course.legs_done == course.last_aggregation or course.present is not None:
         return  # chains are on their way under the keys of this epoch
+    timeout = max(timeout, feddc.start_timeout)
     staying_out: dict[str, str] = {}
     if course.next_epoch is None:
         roster = feddc.newest_roster()

@@ -227,11 +227,13 @@ class Federation:
 
     def wait_for_leg(self, leg: int, timeout: float = 240) -> None:
         """Wait until a leg has ended."""
-        wait_for(
-            lambda: any(event["leg"] >= leg for event in self.events("leg")) or None,
-            f"the end of leg {leg}",
-            timeout,
-        )
+
+        def look() -> bool | None:
+            if end := self.events("end"):
+                raise AssertionError(f"ended before leg {leg}: {end[-1]}")
+            return any(event["leg"] >= leg for event in self.events("leg")) or None
+
+        wait_for(look, f"the end of leg {leg}", timeout)
 
     def model(self) -> dict[str, Any]:
         from safetensors.numpy import load_file

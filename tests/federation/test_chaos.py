@@ -103,7 +103,7 @@ def test_an_agent_that_hangs_holds_nobody_up_for_long(study: Federation) -> None
 
 
 def test_a_late_answer_is_used(study: Federation) -> None:
-    run = study.begin(*options(rounds=8, aggregation_period=8, leg_timeout=6.0))
+    run = study.begin(*options(rounds=8, aggregation_period=8))
     study.wait_for_leg(1)
     study.signal("agent", VICTIM, signal.SIGSTOP)
     first = wait_for(lambda: min(missing_in(study), default=None), "leg without it")
@@ -173,7 +173,7 @@ def test_a_hospital_that_is_gone_for_good_is_done_without(study: Federation) -> 
 
 def test_below_the_quorum_a_run_waits_fails_and_can_be_resumed(study: Federation) -> None:
     gone = study.names[1:]
-    run = study.begin(*options(leg_timeout=5.0, quorum_wait=5.0))
+    run = study.begin(*options(quorum_wait=5.0))
     study.wait_for_leg(1)
     for name in gone:
         study.kill("supernode", name)
