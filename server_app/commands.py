@@ -206,11 +206,8 @@ def _register_if_up(place: "Study") -> None:
         return
     from .registration import register_members  # imports Flower: a second
 
-    changes = register_members(place)
-    if changes.registered:
-        typer.echo(f"May connect from now on: {', '.join(changes.registered)}.")
-    if changes.unregistered:
-        typer.echo(f"May no longer connect: {', '.join(changes.unregistered)}.")
+    for line in register_members(place).told():
+        typer.echo(line)
 
 
 def _renew_if_needed(place: "Study") -> None:

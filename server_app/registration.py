@@ -1,10 +1,15 @@
 """Which SuperNodes may connect: those of the members, by their transport keys."""
 
+import sys
+import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from .control_api import ControlApi, RequestError, explain, is_up
 from .members import enrolled
 from .study import Study, StudyError
+
+_START_SECONDS = 90.0
 
 
 class NotUp(StudyError):
@@ -17,6 +22,14 @@ class Changes:
 
     registered: tuple[str, ...]
     unregistered: tuple[str, ...]
+
+    def told(self) -> list[str]:
+        """Say what has changed, for people."""
+        lines = {
+            "May connect from now on": self.registered,
+            "May no longer connect": self.unregistered,
+        }
+        return [f"{what}: {', '.join(names)}." for what, names in lines.items() if names]
 
 
 def superlink_is_up(study: Study) -> bool:
@@ -53,3 +66,19 @@ def _register(api: ControlApi, study: Study) -> Changes:
     for key, name in new:
         api.register_node(name, key)
     return Changes(tuple(name for _, name in new), tuple(node.name for node in gone))
+
+
+def main() -> None:
+    """Wait for the SuperLink, then register: `python -m server_app.registration FOLDER`."""
+    study = Study.open(Path(sys.argv[1]))
+    deadline = time.monotonic() + _START_SECONDS
+    while not superlink_is_up(study) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    sys.stdout.write("\n".join(register_members(study).told()))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except StudyError as error:
+        sys.exit(f"members are not registered: {error}")

@@ -3,7 +3,9 @@
 import logging
 import os
 import signal
+import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -38,6 +40,8 @@ def serve(study: Study, parts: Sequence[Part], *, terminal: bool) -> int:
         if "superlink" in parts:
             programs.append(_waiting_room(study, logger.getChild("waiting-room")))
         logger.info(f"starting {' and '.join(parts)} of the study {study.name}")
+        if terminal and "superlink" in parts:  # in the background, `up` waits and registers
+            threading.Thread(target=_register, args=(study, logger), daemon=True).start()
         number = keep_running(programs)
         if "superlink" in parts:
             own_processes.end_all(study.flower_home)
@@ -107,6 +111,22 @@ def _waiting_room(study: Study, logger: logging.Logger) -> Program:
     return Program(
         "waiting-room", lambda: command, dict(os.environ) | paths, logger, explain=_explain
     )
+
+
+def _register(study: Study, logger: logging.Logger) -> None:
+    """Let the SuperNodes of all members connect, as soon as the SuperLink answers."""
+    # In a process of its own: Flower's modules would stay in this one's memory for months.
+    command = [*_own("protocol.supervision"), str(os.getpid()), *_own("server_app.registration")]
+    done = subprocess.run(  # noqa: S603 (our own interpreter and module)
+        [*command, str(study.folder)],
+        env=environment(study) | {own_processes.MARK: ""},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for line in (done.stdout + done.stderr).splitlines():
+        logger.log(logging.WARNING if done.returncode else logging.INFO, line)
 
 
 def _own(module: str) -> list[str]:

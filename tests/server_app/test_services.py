@@ -5,6 +5,8 @@ import os
 import signal
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -420,6 +422,30 @@ def test_a_killed_supervisor_leaves_nothing_and_up_works_again(
     assert services.running(made.study) == {}
     assert own_processes.command_lines(made.study.flower_home) == []
     assert "was not up" in made.feddc("down").stdout
+
+
+def test_in_a_container_members_are_registered_too(
+    new_coordinator: Callable[[], Coordinator],
+) -> None:
+    made = new_coordinator()
+    made.enrol("Mercy")
+    command = [sys.executable, "-m", "lab.cli", "coordinator", "up", "--foreground"]
+    process = subprocess.Popen(
+        [*command, "--only", "superlink", "--study", str(made.study.folder)],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if "connect" in line)
+        assert "May connect from now on: Mercy." in line
+        assert [node.name for node in control(made.study).nodes()] == ["Mercy"]
+        assert not services.answers(made.study, "proxy")
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert own_processes.command_lines(made.study.flower_home) == []
 
 
 @pytest.mark.parametrize("key", ["internal-port", "listen"])
