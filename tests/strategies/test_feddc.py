@@ -788,7 +788,7 @@ def at(kind: type[Request], position: int, conduct: Conduct) -> Rule:  # type: i
     ("rule", "message"),
     [
         (at(Hello, 2, raises), "node 102 did not introduce itself: Flower error 2"),
-        (at(Hello, 2, is_deaf), "node 102 did not introduce itself: no answer in 30 s"),
+        (at(Hello, 2, is_deaf), "node 102 did not introduce itself: no answer in 120 s"),
         (at(Hello, 2, answers(Shares())), "node 102 did not introduce itself"),
         (
             at(Hello, 2, answers(Introduction(hospital="alias"))),
@@ -800,7 +800,7 @@ def at(kind: type[Request], position: int, conduct: Conduct) -> Rule:  # type: i
             f"{NAMES[2]} did not agree: refused: descriptor-refused",
         ),
         (at(SetUp, 2, answers(Shares())), f"{NAMES[2]} did not agree: it answered something else"),
-        (at(ExchangeShares, 2, is_deaf), f"{NAMES[2]} did not exchange keys: no answer in 30 s"),
+        (at(ExchangeShares, 2, is_deaf), f"{NAMES[2]} did not exchange keys: no answer in 120 s"),
         (at(ExchangeShares, 2, answers(Shares(payload=b"?"))), f"{NAMES[2]} sent no shares"),
         (
             at(OpenShares, 2, answers(Refusal(code=RefusalCode.KEYS_REFUSED))),
