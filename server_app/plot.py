@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -12,7 +13,7 @@ from matplotlib.figure import Figure
 def plot_accuracy(run_dir: Path) -> Path:
     """Draw the aggregates' test accuracy and the hospitals' training accuracy."""
     lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    events = [json.loads(line) for line in lines]
+    events = [event for line in lines if (event := _read(line)) is not None]
     # By leg: a resumed run writes its last legs again.
     tests = list({e["leg"]: e for e in events if e["event"] == "evaluation"}.values())
     ended = {e["leg"]: e for e in events if e["event"] == "leg"}.values()
@@ -42,3 +43,11 @@ def plot_accuracy(run_dir: Path) -> Path:
     path = run_dir / "accuracy.png"
     figure.savefig(path)
     return path
+
+
+def _read(line: str) -> dict[str, Any] | None:
+    try:
+        event: dict[str, Any] = json.loads(line)
+        return event
+    except ValueError:  # half a line, of a run that was killed while it wrote
+        return None

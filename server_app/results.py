@@ -44,8 +44,11 @@ class Recorder(Observer):
         self.evaluator = evaluator
         self._settings = settings
         # "x": it never writes into another run's results.
-        mode = "a" if goes_on else "x"
-        self._metrics = (run_dir / "metrics.jsonl").open(mode, encoding="utf-8")
+        path = run_dir / "metrics.jsonl"
+        half_a_line = goes_on and path.exists() and not path.read_bytes().endswith(b"\n")
+        self._metrics = path.open("a" if goes_on else "x", encoding="utf-8")
+        if half_a_line:  # of a run that was killed while it wrote
+            self._metrics.write("\n")
         self._started = time.monotonic()
         self._legs = 0
         self._endings = dict.fromkeys(Ending, 0)

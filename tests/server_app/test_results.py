@@ -34,7 +34,7 @@ def folder_of(run: Run) -> Path:
 
 def events(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
     lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    parsed = [json.loads(line) for line in lines]
+    parsed = [json.loads(line) for line in lines if line.endswith("}")]
     return [event for event in parsed if kind is None or event["event"] == kind]
 
 
@@ -400,6 +400,8 @@ def test_a_resumed_run_sums_up_what_the_killed_one_did(tmp_path: Path) -> None:
     killed.leg_ended(report(answers, missing={"north": "gone"}))
     state = json.loads(json.dumps(killed.to_state()))
     killed.leg_ended(report(answers, missing={"north": "gone"}))  # and killed before the next plan
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
+        file.write('{"event": "leg", "l')  # in the middle of a line
 
     settings = Settings.from_run_config(TINY, source="test")
     resumed = Recorder(tmp_path / "run", settings, killed.evaluator, goes_on=True)
