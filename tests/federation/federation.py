@@ -8,6 +8,7 @@ compared to the last bit.
 import csv
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -90,7 +91,8 @@ class Federation:
     # --- setting up -------------------------------------------------------------------------------
 
     def _found(self) -> None:
-        port, internal = free_port(), free_port()
+        internal = free_ports(3)  # the SuperLink's, the waiting room's next to it, the proxy's
+        port = internal + 2
         self.coordinator(
             "init", "--name", "tests", "--address", f"localhost:{port}",
             "--listen", f"127.0.0.1:{port}", "--internal-port", str(internal),
@@ -353,10 +355,17 @@ def wait_for(look: Callable[[], Any], what: str, timeout: float = 120) -> Any:
     return found
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_ports(count: int) -> int:
+    """Return the first of some free ports in a row, below those that outgoing connections take."""
+    while True:
+        first = random.randint(20_000, 32_000)  # noqa: S311
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
 
 
 def environment() -> dict[str, str]:
