@@ -2,10 +2,13 @@
 
 The real SuperLink, behind the real proxy, and the real ServerApp; the hospitals are stand-ins in a
 process of their own (stand_in_fleet.py), since a hundred do not fit one machine. Every hospital
-seals a model (leg 1) and is sent another's (leg 2). Peak memory is the largest sum of proportional
-set sizes (PSS: memory shared by several processes counts once) of the SuperLink and all that it
-starts, ServerApp included, looked at five times a second. Then a small study runs a hundred legs,
-and the database's files are looked at after the 10th and the 100th.
+seals a model (leg 1) and is sent another's (leg 2).
+
+`peak_bytes` is the most memory that the SuperLink and all that it starts, ServerApp included, held
+at one moment, looked at five times a second: anonymous memory, which nobody else can have
+meanwhile. Pages of files (PyTorch's libraries, the database) are dropped when others need room;
+`peak_bytes_with_files` counts them too, shared ones in parts (PSS). Then a small study runs a
+hundred legs, and the database's files are looked at after the 10th and the 100th.
 
     python -m benchmarks.memory [--envelopes 100] [--megabytes 45] [--json]
 """
@@ -47,13 +50,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     size = arguments.megabytes * 1_000_000
-    peak = hand_over(arguments.envelopes, size)
+    peak, with_files = hand_over(arguments.envelopes, size)
     sys.stderr.write(f"peak over the hand-over: {peak / 1e6:.0f} MB; now the database\n")
     result = {
         "peak_bytes": peak,
+        "peak_bytes_with_files": with_files,
         "envelopes": arguments.envelopes,
         "envelope_bytes": size,
-        "measured": "largest sum of PSS of SuperLink, SuperExec and ServerApp",
+        "measured": "anonymous memory of SuperLink, SuperExec and ServerApp together",
         **database_growth(),
     }
     if arguments.json:
@@ -64,8 +68,8 @@ def main() -> None:
         print(f"database after {EARLY_LEG} and {LATE_LEG} legs: {result['database_growth']:.2f}×")
 
 
-def hand_over(envelopes: int, size: int) -> int:
-    """Return the peak, in bytes, over a hand-over of so many envelopes."""
+def hand_over(envelopes: int, size: int) -> tuple[int, int]:
+    """Return the peaks over a hand-over of so many envelopes: anonymous memory, and all."""
     with _running(LARGE, hospitals=envelopes, envelope_bytes=size) as (study, delivered):
         with _Watch(services.running(study)["superlink"]) as watch:
             wait_for(
@@ -73,7 +77,7 @@ def hand_over(envelopes: int, size: int) -> int:
                 "all envelopes delivered",
                 _START_SECONDS + envelopes * _SECONDS_PER_ENVELOPE,
             )
-        return watch.peak
+        return watch.peak, watch.peak_with_files
 
 
 def database_growth() -> dict[str, float]:
@@ -150,7 +154,7 @@ class _Watch:
     """Looks at a process and its descendants until the block ends."""
 
     def __init__(self, pid: int) -> None:
-        self.peak = 0
+        self.peak = self.peak_with_files = 0
         self._pid = pid
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look)
@@ -165,7 +169,9 @@ class _Watch:
 
     def _look(self) -> None:
         while not self._over.wait(_SAMPLE_SECONDS):
-            self.peak = max(self.peak, sum(map(_set_size, _family(self._pid))))
+            sizes = [_set_sizes(pid) for pid in _family(self._pid)]
+            self.peak = max(self.peak, sum(anonymous for anonymous, _ in sizes))
+            self.peak_with_files = max(self.peak_with_files, sum(whole for _, whole in sizes))
 
 
 def _family(pid: int) -> Iterator[int]:
@@ -176,12 +182,15 @@ def _family(pid: int) -> Iterator[int]:
                 yield from _family(int(child))
 
 
-def _set_size(pid: int) -> int:
+def _set_sizes(pid: int) -> tuple[int, int]:
+    """Return a process's anonymous memory, and with its share of files' pages."""
+    found = {"Pss_Anon:": 0, "Pss:": 0}
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return 1024 * int(line.split()[1])
-    return 0
+            name, *rest = line.split()
+            if name in found:
+                found[name] = 1024 * int(rest[0])
+    return found["Pss_Anon:"], found["Pss:"]
 
 
 if __name__ == "__main__":

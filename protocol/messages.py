@@ -197,14 +197,16 @@ _REPLY: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="k
 
 def encode(message: Request | Reply) -> bytes:
     """Return the message's bytes; equal messages are equal bytes."""
-    header = canonical_json(message)
-    return b"".join((MAGIC, len(header).to_bytes(4, "big"), header, message.payload))
+    return b"".join(_pieces(message))
 
 
 def sign_request(request: Request, coordinator: Identity) -> bytes:
     """Return a request's bytes with the coordinator's signature."""
-    body = encode(request)
-    return body + coordinator.sign(_PURPOSE, hashlib.sha256(body).digest())
+    pieces = _pieces(request)
+    digest = hashlib.sha256()
+    for piece in pieces:  # not joined twice: the payload may be a large model
+        digest.update(piece)
+    return b"".join((*pieces, coordinator.sign(_PURPOSE, digest.digest())))
 
 
 def is_signed_by(coordinator: bytes, data: bytes) -> bool:
@@ -237,6 +239,11 @@ def _decode(adapter: TypeAdapter[_M], data: bytes) -> _M:
     except ValueError as error:
         raise MessageError(f"header: {error}") from error
     return message.model_copy(update={"payload": payload})
+
+
+def _pieces(message: Request | Reply) -> tuple[bytes, ...]:
+    header = canonical_json(message)
+    return MAGIC, len(header).to_bytes(4, "big"), header, message.payload
 
 
 def _parts(data: bytes) -> tuple[bytes, bytes]:

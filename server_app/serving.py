@@ -148,6 +148,9 @@ def environment(study: Study) -> dict[str, str]:
         "MALLOC_ARENA_MAX": "2",
         "MALLOC_MMAP_THRESHOLD_": str(256 * 1024),
         "MALLOC_TRIM_THRESHOLD_": str(1024 * 1024),
+        # The ServerApp sends and fetches the 5 MiB pieces of a model one by one.
+        "FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PUSHES": "1",
+        "FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PULLS": "1",
         "PYTHONUNBUFFERED": "1",
         "PATH": _joined(str(Path(sys.executable).parent), os.environ.get("PATH")),
         "PYTHONPATH": _joined(str(_PACKAGES), os.environ.get("PYTHONPATH")),

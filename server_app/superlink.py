@@ -14,7 +14,7 @@ import sqlite3
 import flwr.superlink.main  # noqa: F401 (all that it imports, before the freeze)
 from flwr.superlink.cli import flower_superlink
 
-_DATABASE_CACHE_BYTES = 32 * 1024 * 1024  # of all connections together; Flower allows each 64 MB
+_DATABASE_CACHE_BYTES = 8 * 1024 * 1024  # of all connections together; Flower allows each 64 MB
 # Python's own are (700, 10, 10), and a full collection waits until a quarter of everything is new:
 # with all that was imported set aside, that is soon.
 _COLLECT_AFTER = (500, 5, 2)

@@ -20,4 +20,4 @@ def test_limits_are_set_for_the_whole_process() -> None:
     told = subprocess.run(
         [sys.executable, "-c", PROBE], capture_output=True, text=True, check=True, timeout=120
     )
-    assert told.stdout.split() == [str(32 * 1024 * 1024), "True", "500", "5", "2"]
+    assert told.stdout.split() == [str(8 * 1024 * 1024), "True", "500", "5", "2"]
