@@ -24,8 +24,9 @@ demo: install ## FedDC beside FedAvg, training alone and pooling, on Flower's en
 test: install ## the tests, without the slow ones
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 
-test-slow: install ## the slow tests only
-	$(BIN)/python -m pytest -m slow -n 2
+test-slow: install ## the slow tests only; whole studies of real processes one after the other
+	$(BIN)/python -m pytest -m "slow and not alone" -n 2
+	$(BIN)/python -m pytest -m "slow and alone"
 
 lint: install ## ruff: lint and format
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ import pytest
 from docker.local.federation import DOCKER, SETTINGS, Federation, Project, docker
 from tests.docker.probes import Victim, elsewhere, execute, inside, inspect
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(3600)]
 
 HOSPITAL = ("agent", "supernode", "forwarder")
 COORDINATOR = ("superlink", "proxy", "network")

@@ -19,7 +19,7 @@ from tests.federation.federation import (
     wait_for,
 )
 
-pytestmark = [needs_nginx, pytest.mark.slow]
+pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.alone]
 
 VICTIM = "hospital-02"
 # Long enough legs to be killed in: some seconds of training each.

@@ -10,10 +10,9 @@ from lab.inprocess import simulate_in_process
 from lab.simulate import simulate
 from tests.federation.federation import federation, needs_nginx, simulation
 
-pytestmark = needs_nginx
+pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.alone]
 
 
-@pytest.mark.slow
 def test_four_hospitals_arrive_at_the_parameters_of_feddc_simulate(tmp_path: Path) -> None:
     with federation() as study:
         outcome = study.run()

@@ -30,7 +30,7 @@ SMALL = [
     "batch-size=8",
     "leg-timeout=120",
 ]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 def settings(*changes: str) -> list[str]:
