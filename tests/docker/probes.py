@@ -44,5 +44,5 @@ def elsewhere(network: str, script: str, *arguments: str) -> Any:
     """Run a script in an ordinary container: what it can do there, the probe is able to show."""
     code = (HERE / script).read_bytes()
     image = ["--entrypoint=python", f"feddc/forwarder:{version()}", "-"]
-    options = ["--rm", "-i", f"--network={network}"]
+    options = ["--rm", "-i", "--user=0", f"--network={network}"]
     return json.loads(docker("run", *options, *image, *arguments, data=code))
