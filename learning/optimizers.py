@@ -122,7 +122,7 @@ def _fused_adam_step(
     state: State,
     learning_rate: float,
 ) -> None:
-    """Do the same in one pass over memory, which is all the time that a large stack's step takes."""
+    """Do the same in one pass over memory, which a large stack spends most of its time on."""
     beta1, beta2 = spec.betas
     steps = state["step"].add_(1)
     # It takes the step as a float32, one tensor for each parameter.

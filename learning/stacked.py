@@ -116,7 +116,9 @@ class _StackedConv2d(nn.Module):
         super().__init__()
         if one.padding_mode != "zeros":
             raise NotStackable(f"padding_mode = {one.padding_mode}")
-        self._how = (one.stride, one.padding, one.dilation)
+        if isinstance(one.padding, str):
+            raise NotStackable(f"padding = {one.padding}")
+        self._stride, self._padding, self._dilation = one.stride, one.padding, one.dilation
         self._groups = one.groups
         vars(self)["bias"] = None
 
@@ -124,7 +126,13 @@ class _StackedConv2d(nn.Module):
         models = x.shape[0]
         bias = None if self.bias is None else self.bias.reshape(-1)
         y = functional.conv2d(
-            _wide(x), self.weight.flatten(0, 1), bias, *self._how, self._groups * models
+            _wide(x),
+            self.weight.flatten(0, 1),
+            bias,
+            self._stride,
+            self._padding,
+            self._dilation,
+            self._groups * models,
         )
         return _apart(y, models)
 
@@ -149,12 +157,15 @@ class _StackedBatchNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-        flat = [
-            None if tensor is None else tensor.view(-1)  # views: the statistics change in place
-            for tensor in (self.running_mean, self.running_var, self.weight, self.bias)
-        ]
         y = functional.batch_norm(
-            _wide(x), *flat, training=True, momentum=self._momentum, eps=self._eps
+            _wide(x),
+            _flat(self.running_mean),
+            _flat(self.running_var),
+            _flat(self.weight),
+            _flat(self.bias),
+            training=True,
+            momentum=self._momentum,
+            eps=self._eps,
         )
         return _apart(y, x.shape[0])
 
@@ -187,7 +198,12 @@ def _wide(x: Tensor) -> Tensor:
 
 
 def _apart(y: Tensor, models: int) -> Tensor:
-    return y.unflatten(1, (models, -1)).transpose(0, 1)
+    return y.reshape(len(y), models, -1, *y.shape[2:]).transpose(0, 1)
+
+
+def _flat(tensor: Tensor | None) -> Tensor | None:
+    # A view: running statistics change in place.
+    return None if tensor is None else tensor.view(-1)
 
 
 _LAYERS: dict[type[nn.Module], Callable[..., nn.Module]] = {

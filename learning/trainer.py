@@ -66,7 +66,7 @@ class Network:
         self.settings = settings
         self.device = torch.device(device)
         self.dtype = torch.float64 if settings.precision == "float64" else torch.float32
-        self.module: nn.Module = module.to(self.device, self.dtype, memory_format=memory_format)
+        self.module: nn.Module = module.to(self.device, self.dtype).to(memory_format=memory_format)
         trainable = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         self.parameters: dict[str, Tensor] = dict(trainable)
         # By identity, not by name: a weight that two layers share has two names in a state.
@@ -178,7 +178,9 @@ class Trainer:
         self, round_: int, state: optimizers.State, pull: dict[str, Tensor] | None
     ) -> tuple[float, float]:
         seed_network(self.network, self._streams.dropout_seed(round_))
-        loss, accuracy = local_step(self.network, self._spec, round_, self._batch(round_), state, pull)
+        loss, accuracy = local_step(
+            self.network, self._spec, round_, self._batch(round_), state, pull
+        )
         return float(loss), float(accuracy)
 
     def _batch(self, round_: int) -> tuple[Tensor, Tensor]:

@@ -5,9 +5,10 @@ by the same rules; a test compares the two parameter by parameter.
 """
 
 from lab.engine.aggregation import Diverged
+from lab.engine.interrupt import leg_by_leg
 from lab.engine.outcome import Evaluation, History, Outcome
 from lab.engine.rate import Rate
 from lab.engine.run import run
 from lab.engine.ways import Way
 
-__all__ = ["Diverged", "Evaluation", "History", "Outcome", "Rate", "Way", "run"]
+__all__ = ["Diverged", "Evaluation", "History", "Outcome", "Rate", "Way", "leg_by_leg", "run"]

@@ -1,7 +1,9 @@
 """Aggregation legs: the stack's models to a Flower strategy, and its aggregate back."""
 
+import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -73,7 +75,12 @@ class Aggregation:
         return TrainingSettings.parse(dict(self.agreed), source=type(self._strategy).__name__)
 
     def aggregate(
-        self, stack: Stack, work: Work, weights: NDArray[np.float64], figures: LegFigures, wire: Wire
+        self,
+        stack: Stack,
+        work: Work,
+        weights: NDArray[np.float64],
+        figures: LegFigures,
+        wire: Wire,
     ) -> ModelState:
         """Return the aggregate of the leg's models; those that are not finite are left out."""
         usable = self._usable(stack, work)
@@ -107,10 +114,12 @@ class Aggregation:
                 )
             ]
             self._met_all = True
-        return self.wrapped.aggregate(contributions)[0]
+        with _only_warnings():
+            return self.wrapped.aggregate(contributions)[0]
 
     def _configure(self, hospitals: Positions) -> ConfigRecord:
-        agreed = self.wrapped.configure(hospitals.tolist(), self._config, self._grid)
+        with _only_warnings():
+            agreed = self.wrapped.configure(hospitals.tolist(), self._config, self._grid)
         if getattr(self, "agreed", agreed) != agreed:
             raise ValueError(
                 f"{type(self._strategy).__name__} changed its config, but hospitals agree to an "
@@ -131,6 +140,18 @@ class Aggregation:
                 "values that are not finite; lower the learning rate"
             )
         return usable.numpy()
+
+
+@contextmanager
+def _only_warnings() -> Iterator[None]:
+    """Leave out Flower's two lines for every aggregation: there are thousands here."""
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    logger.setLevel(max(level, logging.WARNING))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _sent(stack: Stack, slot: int, wire: Wire) -> ModelState:
@@ -170,4 +191,5 @@ def _average(
     if (share == share[0]).all():
         return tensor.mean(0)
     weights = torch.from_numpy(share).to(tensor.device, tensor.dtype)
-    return torch.tensordot(weights, tensor, dims=1)
+    mean: Tensor = torch.tensordot(weights, tensor, dims=1)
+    return mean

@@ -41,9 +41,7 @@ class Batched:
             else:
                 rows = torch.from_numpy(slots).to(self._data.labels.device)
                 models = _Models(self._stack.take(rows))
-            figures = self._train(
-                models, work.hospitals[members], rounds, work.last_round, anchors
-            )
+            figures = self._train(models, work.hospitals[members], rounds, work.last_round, anchors)
             if not everyone:
                 self._stack.put(rows, models.stack)
             losses[members], accuracies[members] = (each.cpu().double() for each in figures)

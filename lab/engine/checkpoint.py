@@ -4,7 +4,6 @@ import hashlib
 import json
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -15,10 +14,8 @@ from learning.settings import SettingsError
 from protocol.model_bytes import Arrays, ModelState
 from server_app.settings import Settings
 
+from .bench import Bench
 from .outcome import History
-
-if TYPE_CHECKING:
-    from .run import _Bench
 
 _SECONDS_BETWEEN = 60.0
 _FORMAT = "feddc-bench-1"
@@ -35,7 +32,7 @@ class Checkpoints:
         self._run = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
         self._kept = time.monotonic()
 
-    def keep(self, bench: "_Bench", legs: int, *, now: bool) -> None:
+    def keep(self, bench: Bench, legs: int, *, now: bool) -> None:
         """Write the state after so many legs, once a minute or `now`."""
         if self._path is None or not (now or time.monotonic() - self._kept > _SECONDS_BETWEEN):
             return
@@ -65,7 +62,7 @@ class Checkpoints:
         draft.replace(self._path)  # whole or not at all
         self._kept = time.monotonic()
 
-    def load(self, bench: "_Bench") -> int:
+    def load(self, bench: Bench) -> int:
         """Bring the bench to the state on disk; return how many legs are done."""
         if self._path is None or not self._path.exists():
             return 0

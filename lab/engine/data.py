@@ -36,8 +36,8 @@ class HospitalData:
         )
         longest = int(self.sizes.max())
         self.labels = torch.zeros((len(examples), longest), dtype=torch.int64, device=device)
-        self.features = _table(len(examples), longest, examples[0].features.shape[1:], memory_format)
-        self.features = self.features.to(device, dtype)
+        shape = examples[0].features.shape[1:]
+        self.features = _table(len(examples), longest, shape, memory_format).to(device, dtype)
         for position, each in enumerate(examples):
             self.features[position, : len(each)] = torch.from_numpy(each.features).to(device, dtype)
             self.labels[position, : len(each)] = torch.from_numpy(each.labels).to(device)

@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .outcome import History
+
 _PAUSE = 0.2  # seconds between two reports: drawing them must not slow the run down
 
 
@@ -41,14 +43,8 @@ class Speedometer:
     def client_rounds_per_s(self) -> float:
         return self._client_rounds / max(self.seconds, 1e-9)
 
-    def add(
-        self,
-        round_: int,
-        client_rounds: int,
-        figures: Callable[[], tuple[float, float]],
-        test_accuracy: float | None,
-    ) -> None:
-        """Note that `round_` rounds are done; figures are asked for only if they are told."""
+    def add(self, round_: int, client_rounds: int, history: History) -> None:
+        """Note that `round_` rounds are done."""
         self._client_rounds += client_rounds
         if self._listener is None:
             return
@@ -56,7 +52,7 @@ class Speedometer:
         if now - self._told < _PAUSE and round_ < self._rounds:
             return
         self._told = now
-        loss, accuracy = figures()
+        loss, accuracy = history.latest()
         each = self.seconds / max(1, round_ - self._first)
         self._listener(
             Rate(
@@ -67,6 +63,6 @@ class Speedometer:
                 seconds_left=each * (self._rounds - round_),
                 loss=loss,
                 accuracy=accuracy,
-                test_accuracy=test_accuracy,
+                test_accuracy=history.test_accuracy,
             )
         )

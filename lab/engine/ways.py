@@ -1,5 +1,6 @@
 """The ways to train a leg, and which of them is fastest here: measured, not guessed."""
 
+import contextlib
 import os
 import sys
 import time
@@ -63,7 +64,9 @@ def prepared(way: Way, ground: Ground) -> Trainers:
     """Make stack and data for one way of training; the models are still to be filled in."""
     layout = torch.channels_last if way == "loop-channels-last" else torch.contiguous_format
     networks = [
-        Network(ground.training, ground.task, seed=0, device=ground.device.type, memory_format=layout)
+        Network(
+            ground.training, ground.task, seed=0, device=ground.device.type, memory_format=layout
+        )
         for _ in range(1 if way == "batched" else ground.workers)
     ]
     stack = Stack.of(
@@ -100,18 +103,15 @@ def cores() -> int:
 def _fastest(ground: Ground) -> Way:
     seconds: dict[Way, float] = {"loop": _client_round("loop", ground, 2 * ground.workers)}
     if len(ground.task.shape) == 3:
-        try:
+        # A plug-in's forward may insist on the usual order in memory.
+        with contextlib.suppress(RuntimeError):
             seconds["loop-channels-last"] = _client_round(
                 "loop-channels-last", ground, 2 * ground.workers
             )
-        except RuntimeError:  # a plug-in's forward may insist on the usual order in memory
-            pass
     on_cpu = ground.device.type == "cpu"
     if not (on_cpu and ground.workers * min(seconds.values()) > _LONG_STEP):
-        try:
+        with contextlib.suppress(ModelError):
             seconds["batched"] = _client_round("batched", ground, _TRIAL_HOSPITALS)
-        except ModelError:
-            pass
     return min(seconds, key=seconds.__getitem__)
 
 
