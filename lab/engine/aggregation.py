@@ -66,7 +66,7 @@ class Aggregation:
             type(strategy) in _OF_THE_MEAN
             and getattr(strategy, "train_metrics_aggr_fn", None) is aggregate_metricrecords
         )
-        self._met_all = False
+        self.met_all = False
         self.agreed = self._configure(np.arange(hospitals))
 
     @property
@@ -87,7 +87,7 @@ class Aggregation:
         slots, hospitals, weights = work.slots[usable], work.hospitals[usable], weights[usable]
         losses = np.asarray(figures.losses)[usable]
         accuracies = np.asarray(figures.accuracies)[usable]
-        if self._takes_mean and self._met_all:
+        if self._takes_mean and self.met_all:
             least = max(1, least_hospitals(self._strategy))
             self._configure(hospitals[:least])
             share = weights / weights.sum()
@@ -113,7 +113,7 @@ class Aggregation:
                     strict=True,
                 )
             ]
-            self._met_all = True
+            self.met_all = True
         with _only_warnings():
             return self.wrapped.aggregate(contributions)[0]
 
