@@ -48,7 +48,7 @@ class Anchors:
         """Note that hospitals received an aggregate."""
         number = max(self.aggregates, default=-1) + 1
         self.aggregates[number] = {
-            name: narrowed(torch.from_numpy(np.asarray(array)).to(device), wire)
+            name: narrowed(torch.tensor(array, device=device), wire)
             for name, array in parameters.items()
         }
         self.number_of[hospitals] = number

@@ -1,6 +1,5 @@
 """The bench and the Flower path compute the same parameters, for every method and both ways."""
 
-import os
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -294,16 +293,17 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     settings = settings_of({"rounds": 5000, "aggregation_period": 1})
 
     def press(rate: Rate) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with leg_by_leg() as stop:
             outcome = run(settings, way="batched", checkpoint=file, stop=stop, on_progress=press)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        with leg_by_leg(), pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGINT)
+        with leg_by_leg():
+            signal.raise_signal(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):  # pressed again
+                signal.raise_signal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
     assert not outcome.complete
