@@ -9,6 +9,6 @@ from lab.engine.interrupt import leg_by_leg
 from lab.engine.outcome import Evaluation, History, Outcome
 from lab.engine.rate import Rate
 from lab.engine.run import run
-from lab.engine.ways import Way
+from lab.engine.training import Way
 
 __all__ = ["Diverged", "Evaluation", "History", "Outcome", "Rate", "Way", "leg_by_leg", "run"]

@@ -17,8 +17,8 @@ from .aggregation import Aggregation
 from .outcome import Evaluation, History, Outcome
 from .rate import Speedometer
 from .routes import Routes, Work
-from .training import Anchors
-from .ways import Ground, Way, cores, trainers
+from .training import Anchors, Way
+from .ways import Ground, cores, trainers
 
 
 class Bench:

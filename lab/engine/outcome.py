@@ -7,7 +7,7 @@ from learning.metrics import Figures
 from protocol.model_bytes import ModelState
 from strategies.schedule import Ending, Leg
 
-from .training import LegFigures
+from .training import LegFigures, Way
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Outcome:
     model: ModelState
     history: History
     complete: bool
-    way: str
+    way: Way
     seconds: float
     client_rounds_per_s: float
 

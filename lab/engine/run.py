@@ -10,7 +10,7 @@ from .bench import Bench
 from .checkpoint import Checkpoints
 from .outcome import Outcome
 from .rate import Rate, Speedometer
-from .ways import Way
+from .training import Way
 
 
 def run(

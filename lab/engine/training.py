@@ -1,7 +1,7 @@
 """What both ways of training take and give back."""
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -11,6 +11,9 @@ from protocol.model_bytes import Arrays, Wire
 
 from .routes import Positions, Work
 from .stack import narrowed
+
+# All models in one call, or one by one; the last with the channels of images last in memory.
+Way = Literal["auto", "batched", "loop", "loop-channels-last"]
 
 
 @dataclass(frozen=True)

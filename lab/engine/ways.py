@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -23,9 +22,7 @@ from .data import HospitalData
 from .looped import Looped
 from .routes import Work
 from .stack import Stack
-from .training import Anchors, Training
-
-Way = Literal["auto", "batched", "loop", "loop-channels-last"]
+from .training import Anchors, Training, Way
 
 _TRIAL_HOSPITALS = 32
 _TRIAL_SECONDS = 0.2
