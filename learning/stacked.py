@@ -8,6 +8,7 @@ model by model.
 
 import copy
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -99,11 +100,32 @@ class _StackedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if x.ndim != 3:
             raise NotStackable("a linear layer on something else than vectors")
-        # W·xᵀ, not x·Wᵀ: so the gradient of W has W's order in memory and is never copied.
-        columns = x.transpose(1, 2)
-        if self.bias is None:
-            return torch.bmm(self.weight, columns).transpose(1, 2)
-        return torch.baddbmm(self.bias.unsqueeze(2), self.weight, columns).transpose(1, 2)
+        outputs: Tensor = _Affine.apply(x, self.weight, self.bias)
+        return outputs
+
+
+class _Affine(torch.autograd.Function):
+    """x·Wᵀ + b of every model, with gradients by the products that are fastest on a CPU.
+
+    Torch's own backward gives Wᵀ's gradient, which the optimiser would have to copy into W's order.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        columns = weight.transpose(1, 2)
+        if bias is None:
+            return torch.bmm(x, columns)
+        return torch.baddbmm(bias.unsqueeze(1), x, columns)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None]:
+        x, weight = ctx.saved_tensors
+        return (
+            torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None,
+            torch.bmm(gradient.transpose(1, 2), x),
+            gradient.sum(1) if ctx.needs_input_grad[2] else None,
+        )
 
 
 class _StackedConv2d(nn.Module):

@@ -23,15 +23,17 @@ from torch import Tensor
 
 from lab.inprocess import InProcessGrid
 from learning.settings import Scalar, TrainingSettings
-from protocol.model_bytes import ModelState, Wire
+from protocol.model_bytes import ModelState
 from strategies.wrapped import Contribution, Wrapped, least_hospitals, least_models
 
 from .routes import Positions, Work
-from .stack import Stack, narrowed
+from .stack import Stack
 from .training import LegFigures
 
 # Their aggregate depends on the weighted mean of the models alone.
 _OF_THE_MEAN = (FedAvg, FedProx, FedAvgM, FedAdam, FedYogi, FedAdagrad)
+# Their aggregate is that mean, and they remember nothing.
+_THE_MEAN = (FedAvg, FedProx)
 
 
 class Diverged(RuntimeError):
@@ -42,8 +44,8 @@ class Aggregation:
     """Calls the strategy as the Flower path does, one of its server rounds per aggregation.
 
     Turning hundreds of models into Flower's messages takes longer than training them. A strategy
-    that needs only their mean therefore gets one message with it, from its second round on; the
-    first is complete, for what is checked or warned about then.
+    that needs only their mean therefore gets one message with it, and one that returns it is not
+    asked. With `own_init` they get the first models one by one, as these are a case of their own.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Aggregation:
             type(strategy) in _OF_THE_MEAN
             and getattr(strategy, "train_metrics_aggr_fn", None) is aggregate_metricrecords
         )
-        self.met_all = False
+        self.one_by_one = own_init
         self.agreed = self._configure(np.arange(hospitals))
 
     @property
@@ -80,21 +82,22 @@ class Aggregation:
         work: Work,
         weights: NDArray[np.float64],
         figures: LegFigures,
-        wire: Wire,
     ) -> ModelState:
         """Return the aggregate of the leg's models; those that are not finite are left out."""
         usable = self._usable(stack, work)
         slots, hospitals, weights = work.slots[usable], work.hospitals[usable], weights[usable]
-        losses = np.asarray(figures.losses)[usable]
-        accuracies = np.asarray(figures.accuracies)[usable]
-        if self._takes_mean and self.met_all:
-            least = max(1, least_hospitals(self._strategy))
-            self._configure(hospitals[:least])
+        losses, accuracies = (column[usable] for column in figures.in_order())
+        if self._takes_mean and not self.one_by_one:
             share = weights / weights.sum()
+            mean = _mean(stack, slots, share)
+            if type(self._strategy) in _THE_MEAN:
+                self.wrapped.model = mean
+                return mean
+            self._configure(hospitals[: least_hospitals(self._strategy)])
             contributions = [
                 Contribution(
                     node=int(hospitals[0]),
-                    model=_mean(stack, slots, share, wire),
+                    model=mean,
                     weight=float(weights.sum()),
                     loss=float(share @ losses),
                     accuracy=float(share @ accuracies),
@@ -103,7 +106,7 @@ class Aggregation:
         else:
             self._configure(work.hospitals)
             contributions = [
-                Contribution(int(hospital), _sent(stack, int(slot), wire), weight, loss, accuracy)
+                Contribution(int(hospital), stack.model(int(slot)), weight, loss, accuracy)
                 for hospital, slot, weight, loss, accuracy in zip(
                     hospitals,
                     slots,
@@ -113,7 +116,7 @@ class Aggregation:
                     strict=True,
                 )
             ]
-            self.met_all = True
+            self.one_by_one = False
         with _only_warnings():
             return self.wrapped.aggregate(contributions)[0]
 
@@ -154,19 +157,12 @@ def _only_warnings() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _sent(stack: Stack, slot: int, wire: Wire) -> ModelState:
-    model = stack.model(slot)
-    if wire == "same":
-        return model
-    return ModelState.from_bytes(model.to_bytes(wire=wire), wire=wire)
-
-
-def _mean(stack: Stack, slots: Positions, share: NDArray[np.float64], wire: Wire) -> ModelState:
+def _mean(stack: Stack, slots: Positions, share: NDArray[np.float64]) -> ModelState:
     """Return the weighted mean; buffers in float64, and counters stay whole numbers."""
-    parameters = {n: _average(t, slots, share, wire) for n, t in stack.parameters.items()}
+    parameters = {n: _average(t, slots, share) for n, t in stack.parameters.items()}
     buffers = {}
     for name, tensor in stack.buffers.items():
-        mean = _average(tensor, slots, share, wire, torch.float64)
+        mean = _average(tensor, slots, share, torch.float64)
         buffers[name] = (mean if tensor.is_floating_point() else mean.round()).to(tensor.dtype)
     return ModelState(
         *(
@@ -180,14 +176,13 @@ def _average(
     tensor: Tensor,
     slots: Positions,
     share: NDArray[np.float64],
-    wire: Wire,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     if len(slots) < len(tensor):
         tensor = tensor[torch.from_numpy(slots).to(tensor.device)]
     else:
         share = share[np.argsort(slots)]
-    tensor = narrowed(tensor, wire).to(dtype or tensor.dtype)
+    tensor = tensor.to(dtype or tensor.dtype)
     if (share == share[0]).all():
         return tensor.mean(0)
     weights = torch.from_numpy(share).to(tensor.device, tensor.dtype)

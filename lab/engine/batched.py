@@ -29,23 +29,15 @@ class Batched:
         self._whole = _Models(stack)
 
     def train(self, work: Work, anchors: Anchors) -> LegFigures:
-        losses = torch.empty(len(work), dtype=torch.float64)
-        accuracies = torch.empty(len(work), dtype=torch.float64)
-        for members in self._groups(work):
-            slots, rounds = work.slots[members], work.first_rounds[members]
-            everyone = len(members) == len(self._whole) and rounds[0] == rounds[-1]
-            if everyone:
-                # In the order of the stack, so that examples are moved and not models.
-                members = members[np.argsort(slots)]
-                models = self._whole
-            else:
-                rows = torch.from_numpy(slots).to(self._data.labels.device)
-                models = _Models(self._stack.take(rows))
-            figures = self._train(models, work.hospitals[members], rounds, work.last_round, anchors)
-            if not everyone:
-                self._stack.put(rows, models.stack)
-            losses[members], accuracies[members] = (each.cpu().double() for each in figures)
-        return LegFigures(losses, accuracies)
+        parts = [self._train_together(work, members, anchors) for members in self._groups(work)]
+        if len(parts) == 1:
+            return parts[0]
+        members = [part.members for part in parts if part.members is not None]
+        return LegFigures(
+            torch.cat([part.losses for part in parts]),
+            torch.cat([part.accuracies for part in parts]),
+            np.concatenate(members),
+        )
 
     def _groups(self, work: Work) -> list[Positions]:
         """Part the work where batches can't be padded: BatchNorm would count the padding.
@@ -53,24 +45,36 @@ class Batched:
         Those who begin earlier come first: who trains in a round is then always a group's head.
         """
         order = np.argsort(work.first_rounds, kind="stable")
-        sizes = self._data.batch_sizes[work.hospitals[order]]
         if not self._network.mixes_examples:
             return [order]
+        sizes = self._data.batch_sizes[work.hospitals[order]]
         return [order[sizes == size] for size in np.unique(sizes)]
+
+    def _train_together(self, work: Work, members: Positions, anchors: Anchors) -> LegFigures:
+        first_rounds = work.first_rounds[members]
+        if len(members) == len(self._whole) and first_rounds[0] == first_rounds[-1]:
+            # In the order of the stack, so that examples are moved and not models.
+            members = np.argsort(work.slots)
+            figures = self._train(self._whole, work, members, first_rounds, anchors)
+        else:
+            rows = torch.from_numpy(work.slots[members]).to(self._data.labels.device)
+            models = _Models(self._stack.take(rows))
+            figures = self._train(models, work, members, first_rounds, anchors)
+            self._stack.put(rows, models.stack)
+        return LegFigures(*figures, members)
 
     def _train(
         self,
         models: "_Models",
-        hospitals: Positions,
+        work: Work,
+        members: Positions,
         first_rounds: Positions,
-        last_round: int,
         anchors: Anchors,
     ) -> tuple[Tensor, Tensor]:
-        device = self._data.labels.device
-        losses = torch.zeros(len(hospitals), dtype=self._data.features.dtype, device=device)
-        accuracies = torch.zeros_like(losses)
+        hospitals = work.hospitals[members]
+        total: tuple[Tensor, Tensor] | None = None
         active = 0
-        for round_ in range(int(first_rounds[0]), last_round + 1):
+        for round_ in range(int(first_rounds[0]), work.last_round + 1):
             now = int(np.searchsorted(first_rounds, round_, side="right"))
             if now > active:  # more hospitals join in
                 active = now
@@ -79,11 +83,17 @@ class Batched:
                 self._network.load(part.parameters, part.stack.buffers)
                 pull = anchors.stacked(here) if self._settings.proximal_mu else None
                 weights = self._data.weights(here)
-            loss, accuracy = self._step(part, here, round_, weights, pull)
-            losses[:active] += loss
-            accuracies[:active] += accuracy
-        rounds = torch.from_numpy(last_round + 1 - first_rounds).to(device)
-        return losses / rounds, accuracies / rounds
+            figures = self._step(part, here, round_, weights, pull)
+            if work.last_round == first_rounds[0]:  # one round: there is nothing to add up
+                return figures
+            if total is None:
+                total = figures[0].new_zeros(len(members)), figures[1].new_zeros(len(members))
+            for column, figure in zip(total, figures, strict=True):
+                column[:active] += figure
+        rounds = torch.from_numpy(work.last_round + 1 - first_rounds).to(self._data.labels.device)
+        if total is None:
+            raise ValueError("a leg without rounds")
+        return total[0] / rounds, total[1] / rounds
 
     def _step(
         self,

@@ -89,7 +89,7 @@ class Checkpoints:
         bench.history = History.from_state(state["history"])
         model = ModelState(_arrays(tensors, "parameter/"), _arrays(tensors, "buffer/"))
         bench.aggregation.wrapped.restore(state["wrapped"], model, _arrays(tensors, "strategy/"))
-        bench.aggregation.met_all = bench.history.aggregations > 0
+        bench.aggregation.one_by_one &= bench.history.aggregations == 0
         legs: int = state["legs"]
         return legs
 

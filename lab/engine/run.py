@@ -41,15 +41,15 @@ def run(
         # Locally, at every hospital drawn: train the model that is there.
         figures = bench.training.train(work, bench.anchors)
         bench.history.trained(leg, len(work), figures)
+        bench.stack.narrow(work.slots, bench.wire)
         if leg.ending is Ending.HAND_OVER:
             # Daisy chaining: the models stay where they are, the indices move.
-            bench.stack.narrow(work.slots, bench.wire)
             bench.routes.hand_over(leg, work)
         else:
             if leg is bench.legs[-1]:
                 bench.evaluate_clients(work)
             weights = bench.weights(work)
-            aggregate = bench.aggregation.aggregate(bench.stack, work, weights, figures, bench.wire)
+            aggregate = bench.aggregation.aggregate(bench.stack, work, weights, figures)
             bench.go_on_from(aggregate, work)
             bench.evaluate(leg, aggregate, every=evaluate_every)
         pace.add(leg.last_round + 1, work.client_rounds, bench.history)

@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from protocol.model_bytes import Arrays, Wire
@@ -18,10 +19,24 @@ Way = Literal["auto", "batched", "loop", "loop-channels-last"]
 
 @dataclass(frozen=True)
 class LegFigures:
-    """Mean loss and accuracy of each hospital over its rounds of the leg, in the work's order."""
+    """Mean loss and accuracy of each hospital over its rounds of the leg.
+
+    `members` are the places in the work that the entries belong to; left out, they are in order.
+    """
 
     losses: Tensor
     accuracies: Tensor
+    members: Positions | None = None
+
+    def in_order(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return losses and accuracies in the work's order."""
+        losses, accuracies = (
+            column.cpu().double().numpy() for column in (self.losses, self.accuracies)
+        )
+        if self.members is None:
+            return losses, accuracies
+        order = np.argsort(self.members)
+        return losses[order], accuracies[order]
 
 
 class Training(Protocol):
