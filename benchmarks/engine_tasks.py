@@ -70,6 +70,13 @@ def task(name: str, folder: Path) -> Task:
     return Task(settings, rounds=2, loop_rounds=2, ray_hospitals=4, ray_rounds=4)
 
 
+def stand_in(folder: Path, *, clients: int) -> Settings:
+    """Return an MLP's task for any number of clients with 8 examples each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    values = _table(folder, rows=10 * clients + 50, columns=30)
+    return _settings("mlp", values | {"hospitals": clients, "samples": 8})
+
+
 def _settings(model: str, values: dict[str, Scalar]) -> Settings:
     common: dict[str, Scalar] = {
         "model": model,

@@ -37,20 +37,24 @@ def run(
     done = saved.load(bench)
     pace = Speedometer(settings.algorithm.rounds, bench.rounds_done(done), on_progress)
     for leg in bench.legs[done:]:
-        work = bench.routes.work(leg)
-        # Locally, at every hospital drawn: train the model that is there.
-        figures = bench.training.train(work, bench.anchors)
+        with pace.training():
+            # Locally, at every hospital drawn: train the model that is there.
+            work = bench.routes.work(leg)
+            figures = bench.training.train(work, bench.anchors)
+            bench.stack.narrow(work.slots, bench.wire)
+            if leg.ending is Ending.HAND_OVER:
+                # Daisy chaining: the models stay where they are, the indices move.
+                bench.routes.hand_over(leg, work)
         bench.history.trained(leg, len(work), figures)
-        bench.stack.narrow(work.slots, bench.wire)
-        if leg.ending is Ending.HAND_OVER:
-            # Daisy chaining: the models stay where they are, the indices move.
-            bench.routes.hand_over(leg, work)
-        else:
+        if leg.ending is Ending.AGGREGATION:
             if leg is bench.legs[-1]:
                 bench.evaluate_clients(work)
-            weights = bench.weights(work)
-            aggregate = bench.aggregation.aggregate(bench.stack, work, weights, figures)
-            bench.go_on_from(aggregate, work)
+            with pace.training():
+                # Aggregation: all who were drawn go on from the aggregate.
+                aggregate = bench.aggregation.aggregate(
+                    bench.stack, work, bench.weights(work), figures
+                )
+                bench.go_on_from(aggregate, work)
             bench.evaluate(leg, aggregate, every=evaluate_every)
         pace.add(leg.last_round + 1, work.client_rounds, bench.history)
         stopping = stop is not None and leg is not bench.legs[-1] and stop()

@@ -19,7 +19,7 @@ from protocol.model_bytes import ModelState
 
 from .batched import Batched
 from .data import HospitalData
-from .looped import Looped
+from .looped import Looped, pool_before_relu
 from .routes import Work
 from .stack import Stack
 from .training import Anchors, Training, Way
@@ -66,6 +66,8 @@ def prepared(way: Way, ground: Ground) -> Trainers:
         )
         for _ in range(1 if way == "batched" else ground.workers)
     ]
+    for network in networks:
+        pool_before_relu(network.module)
     stack = Stack.of(
         ground.first_model,
         len(ground.examples),
