@@ -12,6 +12,7 @@ ClientApp, envelopes off; counted is the fastest leg, without Ray's start.
 import argparse
 import json
 import multiprocessing
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ def main() -> None:
         with _contender(_bench, folder / "1") as bench, _contender(_loop, folder / "2") as loop:
             for task in arguments.tasks:
                 result[task] = _compared(task, bench, loop, arguments.turns)
+                print(f"{task}: {result[task]}", file=sys.stderr, flush=True)  # it takes minutes
         if not arguments.no_ray:
             for task in arguments.tasks:
                 ray = _on_ray(task, folder / f"ray-{task}")
