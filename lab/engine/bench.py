@@ -36,7 +36,7 @@ class Bench:
         shares = load_shares(settings.local, chosen.hospitals, chosen.seed)
         task = Task(dataset.shape, len(dataset.classes))
         self._evaluator = Evaluator(
-            settings.training, dataset, seed=shared_init_seed(training_seed)
+            settings.training, task, dataset.test, seed=shared_init_seed(training_seed)
         )
         first_model = self._evaluator.first_model
         self.settings, self.wire = settings, settings.training.wire_dtype
