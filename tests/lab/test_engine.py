@@ -317,7 +317,8 @@ def test_progress_tells_speed_and_time_left() -> None:
     run(settings_of({"rounds": 40}), way="batched", on_progress=rates.append)
     assert rates[-1].round == rates[-1].rounds == 40
     assert rates[-1].seconds_left == 0
-    assert rates[-1].client_rounds_per_s == pytest.approx(6 * 40 / rates[-1].seconds, rel=0.2)
+    # Faster than by the clock on the wall, which also counts evaluation.
+    assert rates[-1].client_rounds_per_s >= 6 * 40 / rates[-1].seconds
     assert all(0 <= rate.accuracy <= 1 for rate in rates)
 
 
