@@ -55,6 +55,8 @@ benchmarks: install ## every benchmark, one JSON line each
 	$(BIN)/python -m benchmarks.synthetic --json
 	$(BIN)/python -m benchmarks.leg --json
 	$(BIN)/python -m benchmarks.memory --json
+	$(BIN)/python -m benchmarks.engine --json
+	$(BIN)/python -m benchmarks.scaling --json
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -49,6 +49,11 @@ class InProcessGrid(Grid):
         }
         self._pending: dict[str, Message] = {}
 
+    @classmethod
+    def without_clients(cls) -> "InProcessGrid":
+        """Return a Grid for strategies that are only asked to configure and to aggregate."""
+        return cls(courier, 0, {})
+
     def get_node_ids(self) -> Iterable[int]:
         return list(self._contexts)
 

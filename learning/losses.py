@@ -17,6 +17,20 @@ def loss_of(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(outputs, labels)
 
 
+def losses_of(loss: Loss, outputs: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the loss of every model of a stack: outputs (models, examples, scores).
+
+    `weights` (models, examples) replace the mean where batches differ in size and are padded.
+    """
+    if loss == "hinge":
+        signs = (2 * labels - 1).to(outputs.dtype)
+        each = functional.relu(1 - signs * outputs.squeeze(-1))
+    else:
+        rows = functional.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none")
+        each = rows.view_as(labels)
+    return each.mean(1) if weights is None else (each * weights).sum(1)
+
+
 def predictions(outputs: Tensor) -> Tensor:
     """Return the predicted classes: the largest score, or the sign of a single margin."""
     if outputs.shape[-1] == 1:

@@ -46,7 +46,13 @@ class Network:
     """
 
     def __init__(
-        self, settings: TrainingSettings, task: Task, *, seed: int, device: str = "cpu"
+        self,
+        settings: TrainingSettings,
+        task: Task,
+        *,
+        seed: int,
+        device: str = "cpu",
+        memory_format: torch.memory_format = torch.contiguous_format,
     ) -> None:
         if device == "cuda" and not torch.cuda.is_available():
             raise ModelError("device = cuda, but PyTorch finds no such device here: use cpu")
@@ -60,7 +66,7 @@ class Network:
         self.settings = settings
         self.device = torch.device(device)
         self.dtype = torch.float64 if settings.precision == "float64" else torch.float32
-        self.module: nn.Module = module.to(self.device, self.dtype)
+        self.module: nn.Module = module.to(self.device, self.dtype).to(memory_format=memory_format)
         trainable = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         self.parameters: dict[str, Tensor] = dict(trainable)
         # By identity, not by name: a weight that two layers share has two names in a state.
@@ -136,12 +142,7 @@ class Trainer:
         self.network = network
         self._features, self._labels = network.tensors(examples)
         self._streams = streams
-        settings = network.settings
-        self._spec = OptimizerSpec(
-            kind=settings.optimizer,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-        )
+        self._spec = optimizer_spec(network.settings)
         self.optimizer_layout = _layout(optimizers.initial_state(self._spec, network.parameters))
 
     def fresh_optimizer(self) -> Arrays:
@@ -176,25 +177,11 @@ class Trainer:
     def _step(
         self, round_: int, state: optimizers.State, pull: dict[str, Tensor] | None
     ) -> tuple[float, float]:
-        network, settings = self.network, self.network.settings
-        features, labels = self._batch(round_)
-        seed = self._streams.dropout_seed(round_)
-        torch.default_generator.manual_seed(seed)
-        if network.device.type == "cuda":  # which has a generator of its own
-            torch.cuda.manual_seed(seed)
-        outputs = network.module(features)
-        loss = loss_of(settings.loss, outputs, labels)
-        gradients = torch.autograd.grad(loss, list(network.parameters.values()))
-        named = dict(zip(network.parameters, gradients, strict=True))
-        if pull is not None:
-            for name, gradient in named.items():
-                # ∇ of FedProx's term μ/2‖w − w̄‖², anchored at the last aggregate w̄.
-                difference = network.parameters[name].detach() - pull[name]
-                named[name] = gradient.add(difference, alpha=settings.proximal_mu)
-        rate = settings.learning_rate_at(round_)
-        optimizers.step(self._spec, network.parameters, named, state, rate)
-        hits = (predictions(outputs.detach()) == labels).to(torch.float64).mean()
-        return float(loss.detach()), float(hits)
+        seed_network(self.network, self._streams.dropout_seed(round_))
+        loss, accuracy = local_step(
+            self.network, self._spec, round_, self._batch(round_), state, pull
+        )
+        return float(loss), float(accuracy)
 
     def _batch(self, round_: int) -> tuple[Tensor, Tensor]:
         size, examples = self.network.settings.batch_size, len(self._labels)
@@ -206,6 +193,50 @@ class Trainer:
     def _tensors(self, arrays: Mapping[str, NDArray[np.generic]]) -> dict[str, Tensor]:
         device = self.network.device
         return {name: torch.tensor(array, device=device) for name, array in arrays.items()}
+
+
+def local_step(
+    network: Network,
+    spec: OptimizerSpec,
+    round_: int,
+    batch: tuple[Tensor, Tensor],
+    state: optimizers.State,
+    pull: Mapping[str, Tensor] | None,
+) -> tuple[Tensor, Tensor]:
+    """Update the network and the optimiser's state, in place, by one mini-batch.
+
+    Returns the batch's loss and accuracy before the update. Both engines train by these lines.
+    """
+    settings = network.settings
+    features, labels = batch
+    outputs = network.module(features)
+    loss = loss_of(settings.loss, outputs, labels)
+    gradients = torch.autograd.grad(loss, list(network.parameters.values()))
+    named = dict(zip(network.parameters, gradients, strict=True))
+    if pull is not None:
+        for name, gradient in named.items():
+            # ∇ of FedProx's term μ/2‖w − w̄‖², anchored at the last aggregate w̄.
+            difference = network.parameters[name].detach() - pull[name]
+            named[name] = gradient.add(difference, alpha=settings.proximal_mu)
+    optimizers.step(spec, network.parameters, named, state, settings.learning_rate_at(round_))
+    hits = (predictions(outputs.detach()) == labels).to(torch.float64).mean()
+    return loss.detach(), hits
+
+
+def seed_network(network: Network, seed: int) -> None:
+    """Seed everything random inside the network (dropout) for one step."""
+    torch.default_generator.manual_seed(seed)
+    if network.device.type == "cuda":  # which has a generator of its own
+        torch.cuda.manual_seed(seed)
+
+
+def optimizer_spec(settings: TrainingSettings) -> OptimizerSpec:
+    """Return the update rule that the settings name."""
+    return OptimizerSpec(
+        kind=settings.optimizer,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+    )
 
 
 def _copies(tensors: Mapping[str, Tensor]) -> Arrays:

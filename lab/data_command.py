@@ -1,0 +1,79 @@
+"""`feddc lab data`: which data sets need files, where these belong, and whether they are right."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from learning.data import DataError, DataOptions, default_folder, load, names
+from learning.data.sources import SOURCES
+
+# What the publishers' data sets hold: training pool and test set together.
+_COMPLETE = {
+    "brain-mri": 253,
+    "breast-cancer": 569,
+    "chest-xray": 5840,
+    "cifar10": 60_000,
+    "digits": 1797,
+    "heart-disease": 920,
+    "mnist": 70_000,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A data set: where it is looked for, what is there, and where to get it."""
+
+    name: str
+    folder: str | None
+    examples: int | None
+    state: str
+    source: str
+
+
+def rows() -> Iterator[Row]:
+    """Load every data set that can be loaded without being told a folder."""
+    for name in names():
+        source = SOURCES.get(name)
+        folder = default_folder(name)
+        where = None if folder is None else str(folder)
+        if source is not None and source.default is None:
+            yield Row(name, None, None, "give its place as data-dir", source.publisher)
+            continue
+        publisher = source.publisher if source else "needs no files"
+        if source is not None and folder is None:
+            yield Row(name, None, None, f"set FEDDC_DATA, then {source.default}/", publisher)
+            continue
+        try:
+            dataset = load(name, folder=folder, seed=0, options=DataOptions())
+        except DataError as error:
+            missing = folder is not None and not folder.exists()
+            yield Row(name, where, None, "missing" if missing else str(error), publisher)
+            continue
+        count = len(dataset.train) + len(dataset.test)
+        complete = _COMPLETE.get(name, count)
+        state = "intact" if count == complete else f"part of it: {count} of {complete}"
+        yield Row(name, where, count, state, publisher)
+
+
+def show_data(*, json_output: bool) -> None:
+    """Print what is there; every file is read, so that what is listed can be used."""
+    if json_output:
+        typer.echo(json.dumps([asdict(row) for row in rows()]))
+        return
+    console = Console()
+    table = Table("data set", "state", "examples", "folder", "from")
+    with console.status("reading the data"):
+        for row in rows():
+            table.add_row(
+                row.name, row.state, str(row.examples or "–"), row.folder or "–", row.source
+            )
+    console.print(table)
+    console.print(
+        f"FEDDC_DATA is {os.environ.get('FEDDC_DATA') or 'not set'}. Nothing is downloaded: "
+        "docs/models-and-data.md says which files belong where."
+    )

@@ -1,0 +1,190 @@
+"""Aggregation legs: the stack's models to a Flower strategy, and its aggregate back."""
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from flwr.app import ConfigRecord
+from flwr.serverapp.strategy import (
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedProx,
+    FedYogi,
+    Strategy,
+)
+from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lab.inprocess import InProcessGrid
+from learning.settings import Scalar, TrainingSettings
+from protocol.model_bytes import ModelState
+from strategies.wrapped import Contribution, Wrapped, least_hospitals, least_models
+
+from .routes import Positions, Work
+from .stack import Stack
+from .training import LegFigures
+
+# Their aggregate depends on the weighted mean of the models alone.
+_OF_THE_MEAN = (FedAvg, FedProx, FedAvgM, FedAdam, FedYogi, FedAdagrad)
+# Their aggregate is that mean, and they remember nothing.
+_THE_MEAN = (FedAvg, FedProx)
+
+
+class Diverged(RuntimeError):
+    """Too many models hold values that are not finite: the learning rate is too large."""
+
+
+class Aggregation:
+    """Calls the strategy as the Flower path does, one of its server rounds per aggregation.
+
+    Turning hundreds of models into Flower's messages takes longer than training them. A strategy
+    that needs only their mean therefore gets one message with it, and one that returns it is not
+    asked. With `own_init` they get the first models one by one, as these are a case of their own.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        first_model: ModelState,
+        *,
+        own_init: bool,
+        config: Mapping[str, Scalar],
+        hospitals: int,
+        quorum: float,
+    ) -> None:
+        self.wrapped = Wrapped(strategy, first_model, own_init=own_init)
+        self._strategy = strategy
+        self._config = ConfigRecord(dict(config))
+        self._grid = InProcessGrid.without_clients()
+        self._quorum = quorum
+        self._least = least_models(strategy, sum(a.size for a in first_model.parameters.values()))
+        self._takes_mean = (
+            type(strategy) in _OF_THE_MEAN
+            and getattr(strategy, "train_metrics_aggr_fn", None) is aggregate_metricrecords
+        )
+        self.one_by_one = own_init
+        self.agreed = self._configure(np.arange(hospitals))
+
+    @property
+    def training(self) -> TrainingSettings:
+        """The trainer's settings as hospitals agree to them: FedProx adds its μ."""
+        return TrainingSettings.parse(dict(self.agreed), source=type(self._strategy).__name__)
+
+    def aggregate(
+        self,
+        stack: Stack,
+        work: Work,
+        weights: NDArray[np.float64],
+        figures: LegFigures,
+    ) -> ModelState:
+        """Return the aggregate of the leg's models; those that are not finite are left out."""
+        usable = self._usable(stack, work)
+        slots, hospitals, weights = work.slots[usable], work.hospitals[usable], weights[usable]
+        losses, accuracies = (column[usable] for column in figures.in_order())
+        if self._takes_mean and not self.one_by_one:
+            share = weights / weights.sum()
+            mean = _mean(stack, slots, share)
+            if type(self._strategy) in _THE_MEAN:
+                self.wrapped.model = mean
+                return mean
+            self._configure(hospitals[: least_hospitals(self._strategy)])
+            contributions = [
+                Contribution(
+                    node=int(hospitals[0]),
+                    model=mean,
+                    weight=float(weights.sum()),
+                    loss=float(share @ losses),
+                    accuracy=float(share @ accuracies),
+                )
+            ]
+        else:
+            self._configure(work.hospitals)
+            contributions = [
+                Contribution(int(hospital), stack.model(int(slot)), weight, loss, accuracy)
+                for hospital, slot, weight, loss, accuracy in zip(
+                    hospitals,
+                    slots,
+                    weights.tolist(),
+                    losses.tolist(),
+                    accuracies.tolist(),
+                    strict=True,
+                )
+            ]
+            self.one_by_one = False
+        with _only_warnings():
+            return self.wrapped.aggregate(contributions)[0]
+
+    def _configure(self, hospitals: Positions) -> ConfigRecord:
+        with _only_warnings():
+            agreed = self.wrapped.configure(hospitals.tolist(), self._config, self._grid)
+        if getattr(self, "agreed", agreed) != agreed:
+            raise ValueError(
+                f"{type(self._strategy).__name__} changed its config, but hospitals agree to an "
+                "experiment's settings once, before it starts"
+            )
+        return agreed
+
+    def _usable(self, stack: Stack, work: Work) -> NDArray[np.bool_]:
+        rows = torch.from_numpy(work.slots)
+        usable = torch.ones(len(work), dtype=torch.bool)
+        for tensor in (*stack.parameters.values(), *stack.buffers.values()):
+            if not bool(torch.isfinite(tensor.sum())):  # a sum is cheaper than looking at each
+                usable &= torch.isfinite(tensor[rows]).flatten(1).all(1).cpu()
+        count, needed = int(usable.sum()), max(self._least, math.ceil(self._quorum * len(work)))
+        if count < needed:
+            raise Diverged(
+                f"round {work.last_round + 1}: {len(work) - count} of {len(work)} models hold "
+                "values that are not finite; lower the learning rate"
+            )
+        return usable.numpy()
+
+
+@contextmanager
+def _only_warnings() -> Iterator[None]:
+    """Leave out Flower's two lines for every aggregation: there are thousands here."""
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    logger.setLevel(max(level, logging.WARNING))
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _mean(stack: Stack, slots: Positions, share: NDArray[np.float64]) -> ModelState:
+    """Return the weighted mean; buffers in float64, and counters stay whole numbers."""
+    parameters = {n: _average(t, slots, share) for n, t in stack.parameters.items()}
+    buffers = {}
+    for name, tensor in stack.buffers.items():
+        mean = _average(tensor, slots, share, torch.float64)
+        buffers[name] = (mean if tensor.is_floating_point() else mean.round()).to(tensor.dtype)
+    return ModelState(
+        *(
+            {name: tensor.cpu().numpy() for name, tensor in part.items()}
+            for part in (parameters, buffers)
+        )
+    )
+
+
+def _average(
+    tensor: Tensor,
+    slots: Positions,
+    share: NDArray[np.float64],
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    if len(slots) < len(tensor):
+        tensor = tensor[torch.from_numpy(slots).to(tensor.device)]
+    else:
+        share = share[np.argsort(slots)]
+    tensor = tensor.to(dtype or tensor.dtype)
+    if (share == share[0]).all():
+        return tensor.mean(0)
+    weights = torch.from_numpy(share).to(tensor.device, tensor.dtype)
+    mean: Tensor = torch.tensordot(weights, tensor, dims=1)
+    return mean

@@ -1,0 +1,129 @@
+"""Which model is at which hospital: `strategies.planner` for hospitals that always answer.
+
+The planner keeps a book entry for every chain, which takes longer than training a linear model.
+Where nobody is ever missing, a leg's routes are one shuffle of indices. A test holds the two
+against each other.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.randomness import stream
+from strategies.permutation import Permutation, assign
+from strategies.planner import cohort_size
+from strategies.schedule import Leg
+
+Positions = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A leg's training: model `slots[i]` of the stack at `hospitals[i]`, in roster order.
+
+    Hospitals that were not drawn for some legs catch up, so their first rounds differ; all train
+    until `last_round`.
+    """
+
+    hospitals: Positions
+    slots: Positions
+    first_rounds: Positions
+    last_round: int
+
+    def __len__(self) -> int:
+        return len(self.hospitals)
+
+    @property
+    def client_rounds(self) -> int:
+        return int((self.last_round + 1 - self.first_rounds).sum())
+
+
+class Routes:
+    """Follows every model through the hospitals."""
+
+    def __init__(
+        self,
+        *,
+        hospitals: int,
+        last_leg: int,
+        permutation: Permutation,
+        fraction: float,
+        route_seed: bytes,
+        counts_visits: bool,
+    ) -> None:
+        self._everyone = np.arange(hospitals)
+        self._last_leg = last_leg
+        self._permutation = permutation
+        self._size = cohort_size(hospitals, fraction)
+        self._route_seed = route_seed
+        self.slot_of = np.arange(hospitals)
+        self._next_round = np.zeros(hospitals, dtype=np.int64)
+        # How often a model was at a hospital since its last aggregation; squares are not cheap.
+        self._visits = (
+            np.zeros((hospitals, hospitals), dtype=np.int32)
+            if counts_visits or permutation == "coverage"
+            else None
+        )
+
+    def work(self, leg: Leg) -> Work:
+        """Return who trains which model in the leg."""
+        cohort = self._draw(leg)
+        work = Work(cohort, self.slot_of[cohort], self._next_round[cohort], leg.last_round)
+        self._next_round[cohort] = leg.last_round + 1
+        return work
+
+    def hand_over(self, leg: Leg, work: Work) -> None:
+        """Send every model of the leg to the hospital that is drawn for it."""
+        rng = stream(self._route_seed, "permutation", leg.number)
+        cohort = work.hospitals
+        if self._permutation == "uniform":
+            recipients = cohort[rng.permutation(len(cohort))]
+        else:
+            slot_of, visits = self.slot_of, self._visits
+
+            def been(sender: int, recipient: int) -> int:
+                times = 0 if visits is None else int(visits[slot_of[sender], recipient])
+                return times + (sender == recipient)
+
+            members = cohort.tolist()
+            drawn = assign(self._permutation, members, members, been, rng)
+            recipients = np.array([drawn[sender] for sender in members])
+        if self._visits is not None:
+            self._visits[work.slots, cohort] += 1
+        self.slot_of[recipients] = work.slots
+
+    def visited(self, work: Work) -> NDArray[np.bool_]:
+        """Return for each model of the leg the hospitals its chain was at, the present one too."""
+        if self._visits is None:
+            raise RuntimeError("visits are not counted")
+        visited = self._visits[work.slots] > 0
+        visited[np.arange(len(work)), work.hospitals] = True
+        return visited
+
+    def aggregated(self, work: Work) -> None:
+        """Begin new chains: every hospital of the leg goes on in the slot it has."""
+        if self._visits is not None:
+            self._visits[work.slots] = 0
+
+    def _draw(self, leg: Leg) -> Positions:
+        if leg.number == self._last_leg or self._size >= len(self._everyone):
+            return self._everyone
+        rng = stream(self._route_seed, "cohort", leg.number)
+        return np.sort(rng.choice(self._everyone, self._size, replace=False))
+
+    def to_state(self) -> dict[str, Any]:
+        """Return all that later legs depend on, as JSON has it."""
+        return {
+            "slot_of": self.slot_of.tolist(),
+            "next_round": self._next_round.tolist(),
+            "visits": None if self._visits is None else self._visits.tolist(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what `to_state` returned."""
+        self.slot_of = np.array(state["slot_of"], dtype=np.int64)
+        self._next_round = np.array(state["next_round"], dtype=np.int64)
+        if self._visits is not None:
+            self._visits = np.array(state["visits"], dtype=np.int32)

@@ -1,0 +1,64 @@
+"""Federated daisy-chaining on a stack of models: Algorithm 1, with every hospital at hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from server_app.settings import Settings
+from strategies.schedule import Ending
+
+from .bench import Bench
+from .checkpoint import Checkpoints
+from .outcome import Outcome
+from .rate import Rate, Speedometer
+from .training import Way
+
+
+def run(
+    settings: Settings,
+    *,
+    way: Way = "auto",
+    workers: int | None = None,
+    evaluate_every: int = 1,
+    evaluate_clients: bool = True,
+    on_progress: Callable[[Rate], None] | None = None,
+    checkpoint: Path | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Outcome:
+    """Run an experiment and return what came of it.
+
+    `way` trains all models in one call (`batched`) or one by one on all cores (`loop`); `auto`
+    tries both. An aggregate is evaluated on the test set when `evaluate_every` rounds have passed
+    since the last that was, and at the end. With a `checkpoint` file the run's state is kept there,
+    and a run that finds one of its own goes on from it. When `stop` says so, the run ends after the
+    leg it is in.
+    """
+    bench = Bench(settings, way, workers, evaluate_clients)
+    saved = Checkpoints(checkpoint, settings)
+    done = saved.load(bench)
+    pace = Speedometer(settings.algorithm.rounds, bench.rounds_done(done), on_progress)
+    for leg in bench.legs[done:]:
+        with pace.training():
+            # Locally, at every hospital drawn: train the model that is there.
+            work = bench.routes.work(leg)
+            figures = bench.training.train(work, bench.anchors)
+            bench.stack.narrow(work.slots, bench.wire)
+            if leg.ending is Ending.HAND_OVER:
+                # Daisy chaining: the models stay where they are, the indices move.
+                bench.routes.hand_over(leg, work)
+        bench.history.trained(leg, len(work), figures)
+        if leg.ending is Ending.AGGREGATION:
+            if leg is bench.legs[-1]:
+                bench.evaluate_clients(work)
+            with pace.training():
+                # Aggregation: all who were drawn go on from the aggregate.
+                aggregate = bench.aggregation.aggregate(
+                    bench.stack, work, bench.weights(work), figures
+                )
+                bench.go_on_from(aggregate, work)
+            bench.evaluate(leg, aggregate, every=evaluate_every)
+        pace.add(leg.last_round + 1, work.client_rounds, bench.history)
+        stopping = stop is not None and leg is not bench.legs[-1] and stop()
+        saved.keep(bench, leg.number, now=stopping or leg is bench.legs[-1])
+        if stopping:
+            return bench.outcome(pace, complete=False)
+    return bench.outcome(pace, complete=True)

@@ -1,0 +1,133 @@
+"""The ways to train a leg, and which of them is fastest here: measured, not guessed."""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from learning.data import Examples
+from learning.models import ModelError
+from learning.settings import TrainingSettings
+from learning.stacked import NotStackable, StackedNetwork
+from learning.trainer import Network, Task, optimizer_spec
+from protocol.model_bytes import ModelState
+
+from .batched import Batched
+from .data import HospitalData
+from .looped import Looped, pool_before_relu
+from .routes import Work
+from .stack import Stack
+from .training import Anchors, Training, Way
+
+_TRIAL_HOSPITALS = 32
+_TRIAL_SECONDS = 0.2
+# Convolutions of this size fill a core by themselves; batching them was slower on every CPU tried.
+_LONG_STEP = 0.02
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What any way of training stands on."""
+
+    training: TrainingSettings
+    task: Task
+    examples: Sequence[Examples]
+    first_model: ModelState
+    training_seed: bytes = field(repr=False)
+    device: torch.device
+    workers: int
+
+
+@dataclass(frozen=True)
+class Trainers:
+    """A way of training with the stack that it trains."""
+
+    way: Way
+    stack: Stack
+    training: Training
+
+
+def trainers(way: Way, ground: Ground) -> Trainers:
+    """Return the way asked for; `auto` tries what the network allows and takes the fastest."""
+    return prepared(_fastest(ground) if way == "auto" else way, ground)
+
+
+def prepared(way: Way, ground: Ground) -> Trainers:
+    """Make stack and data for one way of training; the models are still to be filled in."""
+    layout = torch.channels_last if way == "loop-channels-last" else torch.contiguous_format
+    networks = [
+        Network(
+            ground.training, ground.task, seed=0, device=ground.device.type, memory_format=layout
+        )
+        for _ in range(1 if way == "batched" else ground.workers)
+    ]
+    for network in networks:
+        pool_before_relu(network.module)
+    stack = Stack.of(
+        ground.first_model,
+        len(ground.examples),
+        optimizer_spec(ground.training),
+        device=ground.device,
+        memory_format=layout,
+    )
+    data = HospitalData(
+        ground.examples,
+        batch_size=ground.training.batch_size,
+        training_seed=ground.training_seed,
+        device=ground.device,
+        dtype=networks[0].dtype,
+        memory_format=layout,
+    )
+    if way != "batched":
+        return Trainers(way, stack, Looped(networks, stack, data, ground.training_seed))
+    try:
+        stacked = StackedNetwork(networks[0], ground.task.shape)
+    except NotStackable as error:
+        raise ModelError(
+            f"model: {ground.training.model} can't be trained batched ({error}): use the loop"
+        ) from error
+    return Trainers(way, stack, Batched(networks[0], stacked, stack, data))
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _fastest(ground: Ground) -> Way:
+    seconds: dict[Way, float] = {"loop": _client_round("loop", ground, 2 * ground.workers)}
+    if len(ground.task.shape) == 3:
+        # A plug-in's forward may insist on the usual order in memory.
+        with contextlib.suppress(RuntimeError):
+            seconds["loop-channels-last"] = _client_round(
+                "loop-channels-last", ground, 2 * ground.workers
+            )
+    on_cpu = ground.device.type == "cpu"
+    if not (on_cpu and ground.workers * min(seconds.values()) > _LONG_STEP):
+        with contextlib.suppress(ModelError):
+            seconds["batched"] = _client_round("batched", ground, _TRIAL_HOSPITALS)
+    return min(seconds, key=seconds.__getitem__)
+
+
+def _client_round(way: Way, ground: Ground, hospitals: int) -> float:
+    """Return the seconds of a client-round, tried on copies of the first model."""
+    few = Ground(**{**vars(ground), "examples": ground.examples[:hospitals]})
+    trial = prepared(way, few)
+    everyone = np.arange(len(few.examples))
+    trial.stack.fill(everyone, ground.first_model)
+    best, began, round_ = float("inf"), time.perf_counter(), 0
+    while round_ < 3 or time.perf_counter() - began < _TRIAL_SECONDS:
+        work = Work(everyone, everyone, np.full(len(everyone), round_), round_)
+        started = time.perf_counter()
+        trial.training.train(work, Anchors.none(len(everyone)))
+        if round_:  # the first warms up
+            best = min(best, time.perf_counter() - started)
+        round_ += 1
+        if time.perf_counter() - began > 10 * _TRIAL_SECONDS and round_ > 1:
+            break
+    return best / len(everyone)
