@@ -105,6 +105,8 @@ def _check_recipient(
         return
     if roster.identity_of(recipient) is None:
         raise Refused(RefusalCode.UNKNOWN_RECIPIENT, f"{recipient} is not on the pinned roster")
+    if sealed:
+        _keys(notebook)  # none before they are made
     if sealed and recipient not in notebook.announcements:
         raise Refused(RefusalCode.UNKNOWN_RECIPIENT, f"{recipient} takes no part in this epoch")
     if recipient != name:  # a model that stays here is shown to nobody

@@ -537,7 +537,7 @@ def test_an_experiment_is_agreed_to_once(siege: Siege) -> None:
     siege.refuses(SetUp(experiment="e0", payload=experiment.descriptor.to_bytes()), Code.MALFORMED)
     siege.refuses(
         SetUp(experiment=experiment.id, payload=experiment.descriptor.to_bytes() + b" "),
-        Code.CONFLICTING_REQUEST,
+        Code.MALFORMED,
     )
 
 
