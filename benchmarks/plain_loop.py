@@ -1,6 +1,6 @@
 """Federated daisy-chaining as one would write it down in PyTorch: a loop over the clients.
 
-Modules, `torch.optim`, torch's own choice of threads, a shuffled list for the hand-over and a mean
+Modules, `torch.optim`, a shuffled list for the hand-over and a mean
 of state dictionaries for the aggregation. It is what the bench is measured against.
 """
 

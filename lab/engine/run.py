@@ -1,7 +1,10 @@
 """Federated daisy-chaining on a stack of models: Algorithm 1, with every hospital at hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import torch
 
 from server_app.settings import Settings
 from strategies.schedule import Ending
@@ -32,33 +35,45 @@ def run(
     and a run that finds one of its own goes on from it. When `stop` says so, the run ends after the
     leg it is in.
     """
-    bench = Bench(settings, way, workers, evaluate_clients)
-    saved = Checkpoints(checkpoint, settings)
-    done = saved.load(bench)
-    pace = Speedometer(settings.algorithm.rounds, bench.rounds_done(done), on_progress)
-    for leg in bench.legs[done:]:
-        with pace.training():
-            # Locally, at every hospital drawn: train the model that is there.
-            work = bench.routes.work(leg)
-            figures = bench.training.train(work, bench.anchors)
-            bench.stack.narrow(work.slots, bench.wire)
-            if leg.ending is Ending.HAND_OVER:
-                # Daisy chaining: the models stay where they are, the indices move.
-                bench.routes.hand_over(leg, work)
-        bench.history.trained(leg, len(work), figures)
-        if leg.ending is Ending.AGGREGATION:
-            if leg is bench.legs[-1]:
-                bench.evaluate_clients(work)
+    with _threads(settings.local.threads):
+        bench = Bench(settings, way, workers, evaluate_clients)
+        saved = Checkpoints(checkpoint, settings)
+        done = saved.load(bench)
+        pace = Speedometer(settings.algorithm.rounds, bench.rounds_done(done), on_progress)
+        for leg in bench.legs[done:]:
             with pace.training():
-                # Aggregation: all who were drawn go on from the aggregate.
-                aggregate = bench.aggregation.aggregate(
-                    bench.stack, work, bench.weights(work), figures
-                )
-                bench.go_on_from(aggregate, work)
-            bench.evaluate(leg, aggregate, every=evaluate_every)
-        pace.add(leg.last_round + 1, work.client_rounds, bench.history)
-        stopping = stop is not None and leg is not bench.legs[-1] and stop()
-        saved.keep(bench, leg.number, now=stopping or leg is bench.legs[-1])
-        if stopping:
-            return bench.outcome(pace, complete=False)
-    return bench.outcome(pace, complete=True)
+                # Locally, at every hospital drawn: train the model that is there.
+                work = bench.routes.work(leg)
+                figures = bench.training.train(work, bench.anchors)
+                bench.stack.narrow(work.slots, bench.wire)
+                if leg.ending is Ending.HAND_OVER:
+                    # Daisy chaining: the models stay where they are, the indices move.
+                    bench.routes.hand_over(leg, work)
+            bench.history.trained(leg, len(work), figures)
+            if leg.ending is Ending.AGGREGATION:
+                if leg is bench.legs[-1]:
+                    bench.evaluate_clients(work)
+                with pace.training():
+                    # Aggregation: all who were drawn go on from the aggregate.
+                    aggregate = bench.aggregation.aggregate(
+                        bench.stack, work, bench.weights(work), figures
+                    )
+                    bench.go_on_from(aggregate, work)
+                bench.evaluate(leg, aggregate, every=evaluate_every)
+            pace.add(leg.last_round + 1, work.client_rounds, bench.history)
+            stopping = stop is not None and leg is not bench.legs[-1] and stop()
+            saved.keep(bench, leg.number, now=stopping or leg is bench.legs[-1])
+            if stopping:
+                return bench.outcome(pace, complete=False)
+        return bench.outcome(pace, complete=True)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with so many threads: more wait for each other on a machine that has others to do."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
