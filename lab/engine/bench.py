@@ -14,6 +14,7 @@ from server_app.settings import Settings, preflight
 from strategies.schedule import Leg, Schedule
 
 from .aggregation import Aggregation
+from .memory import keep_freed_memory
 from .outcome import Evaluation, History, Outcome
 from .rate import Speedometer
 from .routes import Routes, Work
@@ -59,6 +60,8 @@ class Bench:
             device=device,
             workers=1 if device.type == "cuda" else min(workers or cores(), chosen.hospitals),
         )
+        if len(task.shape) == 3:
+            keep_freed_memory()
         prepared = trainers(way, ground)
         self.way, self.stack, self.training = prepared.way, prepared.stack, prepared.training
         self.legs = _legs(settings, route_seed)
