@@ -4,7 +4,6 @@ The file that `feddc hospital init` writes is made from the models below, commen
 """
 
 import json
-import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 
 from learning.settings import LocalSettings, SettingsError, SettingsGroup
-from protocol.roster import NAME_PATTERN
+from protocol.roster import check_name
 
 from .policy import Policy
 
@@ -33,12 +32,7 @@ class HospitalSection(SettingsGroup):
     @field_validator("name")
     @classmethod
     def _fits_a_roster(cls, name: str) -> str:
-        if not re.fullmatch(NAME_PATTERN, name):
-            raise ValueError(
-                "must be 1 to 64 letters, digits, spaces, dots, hyphens or underscores, "
-                f"the first a letter or digit, got {name!r}"
-            )
-        return name
+        return check_name(name)
 
 
 class DataSection(LocalSettings):

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
@@ -17,6 +18,16 @@ MAX_BYTES = 200_000
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$"
 _Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 _Identity = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * IDENTITY_BYTES}}}$")]
+
+
+def check_name(name: str) -> str:
+    """Return a name that a roster takes; ValueError says what is wrong with any other."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise ValueError(
+            "must be 1 to 64 letters, digits, spaces, dots, hyphens or underscores, "
+            f"the first a letter or digit, got {name!r}"
+        )
+    return name
 
 
 class RosterError(ValueError):

@@ -1,6 +1,5 @@
 """A study's folder: who the coordinator is, where it is reached, who takes part, what was run."""
 
-import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from learning.settings import Scalar, SettingsError, SettingsGroup
 from protocol.connection import Address, Connection
 from protocol.keys import Identity, InvalidKey
-from protocol.roster import NAME_PATTERN, Roster, RosterError
+from protocol.roster import Roster, RosterError, check_name
 
 from . import files
 
@@ -40,12 +39,7 @@ class StudyFile(SettingsGroup):
     @field_validator("name")
     @classmethod
     def _fits_a_roster(cls, name: str) -> str:
-        if not re.fullmatch(NAME_PATTERN, name):
-            raise ValueError(
-                "must be 1 to 64 letters, digits, spaces, dots, hyphens or underscores, "
-                f"the first a letter or digit, got {name!r}"
-            )
-        return name
+        return check_name(name)
 
     @field_validator("address", "listen")
     @classmethod
