@@ -4,11 +4,12 @@ The real SuperLink, behind the real proxy, and the real ServerApp; the hospitals
 process of their own (stand_in_fleet.py), since a hundred do not fit one machine. Every hospital
 seals a model (leg 1) and is sent another's (leg 2).
 
-`peak_bytes` is the most memory that the SuperLink and all that it starts, ServerApp included, held
-at one moment, looked at five times a second: anonymous memory, which nobody else can have
-meanwhile. Pages of files (PyTorch's libraries, the database) are dropped when others need room;
-`peak_bytes_with_files` counts them too, shared ones in parts (PSS). Then a small study runs a
-hundred legs, and the database's files are looked at after the 10th and the 100th.
+`peak_bytes` is the most memory that the SuperLink and all that it starts, SuperExec and ServerApp
+included, held at one moment between the first leg's plan and the last envelope's delivery, looked
+at five times a second: proportional set sizes, files' pages included. `start_peak_bytes` is that of
+the time before, when the process that makes the first model has PyTorch loaded; it ends then, or
+stays for a study with test data. Then a small study runs a hundred legs, and the database's files
+are looked at after the 10th and the 100th.
 
     python -m benchmarks.memory [--envelopes 100] [--megabytes 45] [--json]
 """
@@ -50,14 +51,14 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     size = arguments.megabytes * 1_000_000
-    peak, with_files = hand_over(arguments.envelopes, size)
+    start, peak = hand_over(arguments.envelopes, size)
     sys.stderr.write(f"peak over the hand-over: {peak / 1e6:.0f} MB; now the database\n")
     result = {
         "peak_bytes": peak,
-        "peak_bytes_with_files": with_files,
+        "start_peak_bytes": start,
         "envelopes": arguments.envelopes,
         "envelope_bytes": size,
-        "measured": "anonymous memory of SuperLink, SuperExec and ServerApp together",
+        "measured": "proportional set sizes of SuperLink, SuperExec and ServerApp together",
         **database_growth(),
     }
     if arguments.json:
@@ -69,15 +70,19 @@ def main() -> None:
 
 
 def hand_over(envelopes: int, size: int) -> tuple[int, int]:
-    """Return the peaks over a hand-over of so many envelopes: anonymous memory, and all."""
+    """Return the peaks before, and over, a hand-over of so many envelopes."""
     with _running(LARGE, hospitals=envelopes, envelope_bytes=size) as (study, delivered):
-        with _Watch(services.running(study)["superlink"]) as watch:
+        superlink = services.running(study)["superlink"]
+        with _Watch(superlink) as start:
+            # The plan is on disk before the first request is sent.
+            wait_for(lambda: _has_planned(study), "the first plan", _START_SECONDS)
+        with _Watch(superlink) as watch:
             wait_for(
                 lambda: delivered.exists() and delivered.stat().st_size == envelopes,
                 "all envelopes delivered",
                 _START_SECONDS + envelopes * _SECONDS_PER_ENVELOPE,
             )
-        return watch.peak, watch.peak_with_files
+        return start.peak, watch.peak
 
 
 def database_growth() -> dict[str, float]:
@@ -145,6 +150,11 @@ def _found(folder: Path, settings: dict[str, Any], hospitals: int) -> Study:
     return study
 
 
+def _has_planned(study: Study) -> bool:
+    states = [json.loads(f.read_text()) for f in study.experiments.glob("*/journal/state.json")]
+    return any(state.get("present") is not None for state in states)
+
+
 def _legs(study: Study) -> int:
     text = "".join(file.read_text() for file in study.experiments.glob("*/metrics.jsonl"))
     return text.count('"event": "leg"')
@@ -154,7 +164,7 @@ class _Watch:
     """Looks at a process and its descendants until the block ends."""
 
     def __init__(self, pid: int) -> None:
-        self.peak = self.peak_with_files = 0
+        self.peak = 0
         self._pid = pid
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look)
@@ -169,9 +179,7 @@ class _Watch:
 
     def _look(self) -> None:
         while not self._over.wait(_SAMPLE_SECONDS):
-            sizes = [_set_sizes(pid) for pid in _family(self._pid)]
-            self.peak = max(self.peak, sum(anonymous for anonymous, _ in sizes))
-            self.peak_with_files = max(self.peak_with_files, sum(whole for _, whole in sizes))
+            self.peak = max(self.peak, sum(map(_set_size, _family(self._pid))))
 
 
 def _family(pid: int) -> Iterator[int]:
@@ -182,15 +190,14 @@ def _family(pid: int) -> Iterator[int]:
                 yield from _family(int(child))
 
 
-def _set_sizes(pid: int) -> tuple[int, int]:
-    """Return a process's anonymous memory, and with its share of files' pages."""
-    found = {"Pss_Anon:": 0, "Pss:": 0}
+def _set_size(pid: int) -> int:
+    """Return a process's memory; pages that it shares with others count in parts."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             name, *rest = line.split()
-            if name in found:
-                found[name] = 1024 * int(rest[0])
-    return found["Pss_Anon:"], found["Pss:"]
+            if name == "Pss:":
+                return 1024 * int(rest[0])
+    return 0
 
 
 if __name__ == "__main__":

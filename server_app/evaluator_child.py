@@ -17,6 +17,7 @@ from learning.settings import SettingsError
 from protocol.model_bytes import ModelState
 from protocol.randomness import shared_init_seed
 
+from . import first_model
 from .evaluation import Evaluator
 from .experiment import Experiment
 from .task import load_task
@@ -40,13 +41,15 @@ def main() -> None:
         task, test = load_task(task_settings, seed=secrets.rehearsal or 0)
         seed = shared_init_seed(secrets.training_seed)
         evaluator = Evaluator(settings.training, task, test, seed=seed)
+        first = evaluator.first_model
+        if (given := folder / first_model.GIVEN).exists():
+            first = first_model.read(given, first)
     except (DataError, ModelError, SettingsError) as error:
         say({"error": str(error)})
         return
     for line in sys.stdin:
         question = json.loads(line)
         if "first" in question:
-            first = evaluator.first_model
             Path(question["first"]).write_bytes(first.to_bytes())
             say(
                 {

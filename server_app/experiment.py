@@ -17,9 +17,10 @@ from learning.settings import Scalar, SettingsError
 from protocol.randomness import SEED_BYTES, derive_seed
 from protocol.roster import Roster, RosterError
 
-from . import files
+from . import files, first_model
 from .settings import Settings
 from .study import Study, StudyError
+from .task_check import check_apart
 from .task_settings import TaskSettings
 
 # Members are on the roster, results in the experiment's folder, models never travel readable, and
@@ -53,16 +54,24 @@ class Experiment:
 
     @staticmethod
     def create(
-        study: Study, settings: Mapping[str, Scalar], seed: int | None = None
+        study: Study,
+        settings: Mapping[str, Scalar],
+        seed: int | None = None,
+        begin_with: Path | None = None,
     ) -> "Experiment":
         """Check the settings against the study's roster and make a new experiment.
 
         `seed` makes it a rehearsal whose results equal those of `feddc simulate --seed`: whoever
-        knows it can work out every route. SettingsError says what is wrong with a setting.
+        knows it can work out every route. `begin_with` is a file with its first model.
+        SettingsError says what is wrong with a setting.
         """
         roster = study.roster()
         parsed, task = parse(settings, hospitals=len(roster.members))
-        check(parsed, task)
+        if begin_with is not None and parsed.algorithm.init == "own":
+            raise SettingsError(
+                "init = own lets hospitals make their first models: not with --from"
+            )
+        check_apart(settings, len(roster.members), begin_with)
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         experiment = Experiment(name, study.experiments / name)
         files.make_folder(experiment.folder)
@@ -82,6 +91,8 @@ class Experiment:
             for key, value in (parsed.as_config() | task.as_config()).items()
             if key in deployed_keys()
         }
+        if begin_with is not None:
+            files.write_new(experiment.folder / first_model.GIVEN, begin_with.read_bytes())
         # The roster it begins with: a newer one counts from the next aggregation on.
         files.write_new(experiment.roster_file, study.roster_file.read_bytes(), mode=0o644)
         # Last: with it, the folder is an experiment's.
@@ -166,13 +177,6 @@ def parse(values: Mapping[str, Scalar], *, hospitals: int) -> tuple[Settings, Ta
     settings = Settings.from_run_config(own | {"hospitals": hospitals}, source=source)
     task = {key: value for key, value in values.items() if key in task_keys}
     return settings, TaskSettings.parse(task, source=source)
-
-
-def check(settings: Settings, task: TaskSettings) -> None:
-    """Check what only network, test data and aggregator can tell: see `server_app.task`."""
-    from .task import check as preflight  # imports torch
-
-    preflight(settings, task)
 
 
 def deployed_keys() -> frozenset[str]:

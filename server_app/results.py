@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import save, save_file
 
 from protocol import __version__
 from protocol.messages import Closed, Trained
@@ -19,6 +19,7 @@ from strategies.report import LegReport, Observer
 from strategies.schedule import Ending, Leg
 from strategies.spool import StoredModel
 
+from . import files, first_model
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Recorder(Observer):
         self.run_dir = run_dir
         self.evaluator = evaluator
         self._settings = settings
+        self._goes_on = goes_on
         # "x": it never writes into another run's results.
         path = run_dir / "metrics.jsonl"
         half_a_line = goes_on and path.exists() and not path.read_bytes().endswith(b"\n")
@@ -82,6 +84,9 @@ class Recorder(Observer):
                 self._client_accuracies.append(figures.accuracy)
 
     def aggregated(self, leg: Leg, model: ModelState) -> None:
+        if self._goes_on:  # a new experiment can start from it, whatever becomes of this one
+            data = save(model.parameters | model.buffers)
+            files.replace(self.run_dir / first_model.AGGREGATE, data, mode=0o600)
         figures = self.evaluator.figures(model)
         if figures is not None:
             self._event(
@@ -171,7 +176,8 @@ class Recorder(Observer):
 
     def completed(self, final: ModelState) -> dict[str, Any]:
         """Write the final model, a plot and the summary; return the summary."""
-        save_file(final.parameters | final.buffers, self.run_dir / "model.safetensors")
+        save_file(final.parameters | final.buffers, self.run_dir / first_model.FINAL)
+        (self.run_dir / first_model.AGGREGATE).unlink(missing_ok=True)
         figures = self.evaluator.figures(final)
         hand_overs = self._endings[Ending.HAND_OVER]
         summary = {

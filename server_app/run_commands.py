@@ -39,6 +39,14 @@ def run(
             min=0, help="For a rehearsal only: the randomness of `feddc simulate --seed`."
         ),
     ] = None,
+    begin_with: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="ID|FILE",
+            help="Begin with an experiment's last aggregate, or with a .safetensors file's model.",
+        ),
+    ] = None,
     detach: Detach = False,
     json_output: Json = False,
 ) -> None:
@@ -49,14 +57,15 @@ def run(
         place = open_study(study)
         values = place.settings() | assigned(settings)
         _check_roster(place)
-        from . import running  # Flower: a second or two
+        from . import first_model, running  # Flower: a second or two
         from .experiment import Experiment
         from .registration import control, register_members
 
+        model = None if begin_with is None else first_model.find(place, begin_with)
         api = control(place)
         running.check_nothing_runs(place, api)
         register_members(place)
-        experiment = Experiment.create(place, values, seed=seed)
+        experiment = Experiment.create(place, values, seed=seed, begin_with=model)
         running.start(api, experiment)
         typer.echo(f"experiment {experiment.id}, in {experiment.folder}", err=True)
     if detach:
@@ -170,6 +179,7 @@ def _watch(place: "Study", experiment: "Experiment", run: "FlowerRun") -> "Any":
 def _tell_outcome(
     place: "Study", experiment: "Experiment", completed: bool, reason: str, json_output: bool
 ) -> None:
+    from .first_model import AGGREGATE
     from .progress import closing_table
 
     summary: dict[str, Any] = {}
@@ -184,6 +194,11 @@ def _tell_outcome(
     elif completed:
         console().print(closing_table(summary, experiment.folder))
     if not completed:
+        if (experiment.folder / AGGREGATE).exists():
+            start = f"`feddc coordinator run --from {experiment.id}`"
+            typer.echo(
+                f"its last aggregate can be the start of a new experiment: {start}", err=True
+            )
         fail(1, f"{experiment.id}: {reason}; logs: {place.logs}")
 
 

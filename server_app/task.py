@@ -1,21 +1,30 @@
 """What a real study's model maps: checked before an experiment is made, loaded to evaluate it."""
 
+from pathlib import Path
+
 from learning.data import Examples
 from learning.local_data import load_dataset
 from learning.settings import LocalSettings, SettingsError
 from learning.trainer import Network, Task
+from protocol.model_bytes import ModelState
 from protocol.randomness import SEED_BYTES
 from strategies.wrapped import check_wrapped
 
+from . import first_model
 from .aggregators import build_aggregator, cohort_size
 from .settings import Settings
 from .task_settings import TaskSettings
 
 
-def check(settings: Settings, task: TaskSettings) -> None:
-    """Build the network and the aggregator as the run will; SettingsError says what to change."""
+def check(settings: Settings, task: TaskSettings, given: Path | None = None) -> None:
+    """Build the network and the aggregator as the run will; SettingsError says what to change.
+
+    `given` is the model that the experiment is to begin with.
+    """
     shapes, _ = load_task(task, seed=0)
     network = Network(settings.training, shapes, seed=0)
+    if given is not None:
+        first_model.read(given, ModelState(*network.arrays()))
     try:
         check_wrapped(
             build_aggregator(settings, route_seed=bytes(SEED_BYTES)),

@@ -34,6 +34,8 @@ _BROKEN = {
     RefusalCode.OLD_LEG,
     RefusalCode.CONFLICTING_REQUEST,
 }
+# The hospital has answered later legs than the coordinator remembers, or others in their place.
+_AHEAD = {RefusalCode.OLD_LEG, RefusalCode.CONFLICTING_REQUEST}
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class LegAnswers:
         self.missing = absent(plan)
         self.declined: set[int] = set()
         self.broken: set[int] = set()
+        self.ahead: set[int] = set()
         self._by_name: dict[str, Answer] = {}
         self._expected = expected
         self._spool = spool
@@ -81,6 +84,7 @@ class LegAnswers:
         if isinstance(reply, Refusal):
             self.declined |= {hospital} if reply.code in _DECLINED else set()
             self.broken |= {hospital} if reply.code in _BROKEN else set()
+            self.ahead |= {hospital} if reply.code in _AHEAD else set()
         light = None if reply is None else reply.model_copy(update={"payload": b""})
         self._by_name[name] = replace(answer, reply=light)
         return self._by_name[name]

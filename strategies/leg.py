@@ -11,7 +11,7 @@ from protocol.model_bytes import ModelState
 
 from .answers import Expected, LegAnswers, absent, quorum_problem, with_reasons
 from .course import Carried, Course, node_of
-from .members import Pause
+from .members import ExperimentFailed, Pause
 from .planner import Plan
 from .records import trainable_numbers
 from .schedule import Ending, Leg
@@ -54,6 +54,9 @@ def ask(feddc: "FedDC", plan: Plan[Carried], course: Course, timeout: float) -> 
     members = course.members
     expected = Expected(course.wrapped.model, course.wire, course.descriptor.sealed)
     answers = LegAnswers(plan, members, expected, course.journal.spool)
+    # An aggregation does not ask for parked hand-overs, but says who owes one.
+    owing = {*course.planner.parked} & {*plan.cohort} - {task.hospital for task in plan.tasks}
+    answers.missing |= dict.fromkeys(owing, "has not answered an earlier leg")
     least = _least_models(feddc, plan.leg, course.wrapped.model)
 
     def problem() -> str:
@@ -71,6 +74,12 @@ def ask(feddc: "FedDC", plan: Plan[Carried], course: Course, timeout: float) -> 
         )
         if not problem():
             break
+        if answers.ahead:
+            raise ExperimentFailed(
+                f"{problem()}; they have answered later legs than this journal knows of, as after "
+                "a backup: it can't be resumed, but a new experiment can start from its last "
+                "aggregate"
+            )
         pause.wait(problem())
         timeout = min(timeout, pause.left)
         missing = {members.names[hospital] for hospital in answers.missing}

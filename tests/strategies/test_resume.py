@@ -1,5 +1,6 @@
 """A run that is killed at any point and resumed arrives at the same model, to the last bit."""
 
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedYogi, Strategy
 
 from strategies.journal import DiskJournal, JournalError
+from strategies.members import ExperimentFailed
 from tests.strategies.test_feddc import UnrulyGrid, prepare, tiny
 
 EXPERIMENT = "study-1"
@@ -145,6 +147,23 @@ def test_other_settings_do_not_go_on_with_an_experiment(tmp_path: Path) -> None:
         run(grid, FedAvg(), DiskJournal(tmp_path))
     with pytest.raises(JournalError, match="began with other settings"):
         run(grid, FedAvg(), DiskJournal(tmp_path), daisy_period=2)
+
+
+def test_a_journal_older_than_the_hospitals_memory_can_not_be_resumed(tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+
+    class BackedUp(KilledGrid):
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            if self.leg == 3 and not backup.exists():
+                shutil.copytree(tmp_path / "journal", backup)
+            return super().push_messages(messages)
+
+    grid = BackedUp(tiny(), at=120)
+    with pytest.raises(Killed):
+        run(grid, FedAvg(), DiskJournal(tmp_path / "journal"))
+    assert grid.leg > 4
+    with pytest.raises(ExperimentFailed, match=r"old-leg.* can start from its last aggregate"):
+        run(grid, FedAvg(), DiskJournal(backup), quorum_wait=3600.0)
 
 
 def test_a_damaged_journal_is_refused(tmp_path: Path) -> None:
