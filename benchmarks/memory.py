@@ -37,7 +37,7 @@ from server_app.study import Study
 from .processes import FEDDC, Processes, free_port, wait_for
 
 _SECONDS_PER_ENVELOPE = 60.0
-_START_SECONDS, _LEGS_SECONDS = 300.0, 1200.0
+_START_SECONDS, _LEGS_SECONDS = 1800.0, 1200.0
 _SAMPLE_SECONDS = 0.2
 EARLY_LEG, LATE_LEG = 10, 100
 LARGE: dict[str, Any] = {"model": "resnet18", "input-shape": "3x32x32", "rounds": 2}
@@ -137,7 +137,7 @@ def _found(folder: Path, settings: dict[str, Any], hospitals: int) -> Study:
     )
     # Own first models: nothing is sent down before there are envelopes.
     given = {"classes": 2, "init": "own", "daisy-period": 1, "aggregation-period": 0} | settings
-    given |= {"leg-timeout": 36_000.0, "start-timeout": 600.0, "permutation": "derangement"}
+    given |= {"leg-timeout": 36_000.0, "start-timeout": 1800.0, "permutation": "derangement"}
     lines = [f"{key} = {json.dumps(value)}\n" for key, value in given.items()]
     study.settings_file.write_text("".join(lines))
     (folder / "keys").mkdir(mode=0o700)

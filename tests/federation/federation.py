@@ -160,6 +160,20 @@ class Federation:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
+    def restart(self, kind: str, name: str) -> None:
+        """End a process as its operator would, and start it again."""
+        process = self.processes[kind, name]
+        process.terminate()
+        process.wait(60)
+        self.start(kind, name)
+
+    def wait_until_connected(self, name: str) -> None:
+        def look() -> bool | None:
+            hospitals = json.loads(self.coordinator("status", "--json"))["hospitals"]
+            return any(h["name"] == name and h["connected"] for h in hospitals) or None
+
+        wait_for(look, f"connection of {name}")
+
     def signal(self, kind: str, name: str, number: signal.Signals) -> None:
         os.killpg(self.processes[kind, name].pid, number)
 

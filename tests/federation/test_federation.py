@@ -8,7 +8,8 @@ from safetensors.numpy import load_file
 
 from lab.inprocess import simulate_in_process
 from lab.simulate import simulate
-from tests.federation.federation import federation, needs_nginx, simulation
+from learning.local_data import load_shares
+from tests.federation.federation import SEED, federation, needs_nginx, simulation
 
 pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.alone]
 
@@ -32,3 +33,35 @@ def test_four_hospitals_arrive_at_the_parameters_of_feddc_simulate(tmp_path: Pat
     simulate_in_process(simulation(), tmp_path / "in-process")
     for name, array in load_file(tmp_path / "in-process" / "model.safetensors").items():
         np.testing.assert_array_equal(deployed[name], array)
+
+
+def test_a_hospital_enrolled_in_mid_run_takes_part_after_the_next_aggregation() -> None:
+    """A new roster, pinned by everybody, opens a new epoch: new keys, and one hospital more."""
+    late = "hospital-05"
+    (*_, share) = load_shares(simulation(hospitals=5).local, 5, SEED)
+    with federation(rounds=18) as study:
+        run = study.begin()
+        study.wait_for_leg(1)
+        held, *others = study.names
+        study.kill("agent", held)  # nothing goes on until it is back: all have time to join
+        study.enrol(late, share)
+        study.sign_roster()
+        for name in (*study.names, late):
+            study.join(name)
+        for name in others:
+            study.restart("agent", name)  # an agent reads its roster when it starts
+        study.start("agent", late)
+        study.start("supernode", late)
+        study.wait_until_connected(late)
+        study.start("agent", held)
+        outcome = study.ended(run)
+        assert outcome.code == 0, outcome.errors
+        (epoch,) = study.events("epoch")
+        assert (epoch["epoch"], epoch["staying_out"]) == (2, {})
+        assert epoch["hospitals"] == [*study.names, late]
+        lines = [line for line in study.events("hospital") if line["hospital"] == late]
+        first = min(line["leg"] for line in lines)
+        assert first % 3 == 1  # the leg after an aggregation
+        assert [line["leg"] for line in lines if line["weight"]] == [*range(first + 2, 19, 3)]
+        assert outcome.result["sealed"] is True
+        assert outcome.result["lost_chains"] == 0
