@@ -4,12 +4,13 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from operation.terminal import console, fail
 
 if TYPE_CHECKING:
     from protocol.connection import Connection
@@ -23,7 +24,6 @@ Folder = Annotated[
     Path, typer.Option("--folder", help="The hospital's folder.", show_default="./hospital")
 ]
 _HERE = Path("hospital")
-_WIDTH_OF_A_FILE = 160
 _SIGNS = {"fine": "✓", "warning": "!", "wrong": "✗"}
 
 
@@ -91,7 +91,7 @@ def join(
         # What another user pins here, the agent could not read.
         for finding in guard_state(place.state):
             if finding.verdict == "wrong":
-                _fail(2, f"{finding.text}: {finding.remedy}")
+                fail(2, f"{finding.text}: {finding.remedy}")
         settings = Configuration.read(place.configuration).hospital
         own, pinned = place.identity().public, place.roster()
         offered, data = enrolment.read_roster(roster)
@@ -107,7 +107,7 @@ def join(
     if yes is None:
         typer.confirm("Did every hospital read out this fingerprint? Pin the roster?", abort=True)
     elif yes.replace(" ", "").upper() != offered.fingerprint.replace(" ", ""):
-        _fail(1, f"--yes {yes}: the roster's fingerprint is {offered.fingerprint}; nothing pinned")
+        fail(1, f"--yes {yes}: the roster's fingerprint is {offered.fingerprint}; nothing pinned")
     with _told():
         place.pin(data)
     typer.echo(f"Pinned in {place.roster_file}. A running agent takes it up when restarted.")
@@ -167,7 +167,7 @@ def serve(folder: Folder = _HERE) -> None:
                 typer.echo(f"{finding.subject}: {finding.text} → {finding.remedy}", err=True)
             wrong = wrong or finding.verdict == "wrong"
         if wrong:
-            _fail(2, "the agent does not start like this; see `feddc hospital check`")
+            fail(2, "the agent does not start like this; see `feddc hospital check`")
         roster = place.roster()
         assert roster is not None  # noqa: S101 (one of the essentials)
         run(place, configuration, roster)
@@ -204,9 +204,9 @@ def connect(
     try:
         number = keep_connected(HospitalFolder(folder), coordinator, socket, through, log)
     except (ConnectError, FolderError) as error:
-        _fail(2, str(error))
+        fail(2, str(error))
     except OSError as error:
-        _fail(2, f"{error.filename}: {error.strerror}; run this as the courier's user")
+        fail(2, f"{error.filename}: {error.strerror}; run this as the courier's user")
     raise typer.Exit(0 if number else 1)
 
 
@@ -227,11 +227,11 @@ def audit(
         for line in lines:
             typer.echo(line)
     else:
-        _console().print(audit_table(lines))
+        console().print(audit_table(lines))
         for recipient, count in models_sent(lines).items():
             typer.echo(f"models sent to {recipient}: {count}")
     if verdict.broken is not None:
-        _fail(1, f"the log is broken: line {verdict.broken} {verdict.reason}")
+        fail(1, f"the log is broken: line {verdict.broken} {verdict.reason}")
     typer.echo(f"{verdict.entries} lines, all of them whole and in order.", err=json_output)
 
 
@@ -280,7 +280,7 @@ def _show(roster: "Roster", own: bytes) -> None:
         f"epoch        {roster.epoch}\n"
         f"coordinator  {fingerprint(roster.coordinator)}\n"
     )
-    _console().print(table)
+    console().print(table)
     typer.echo(f"\nfingerprint of this roster:\n    {roster.fingerprint}\n")
 
 
@@ -298,19 +298,8 @@ def _told() -> Iterator[None]:
     try:
         yield
     except EnrolmentRefused as error:
-        _fail(1, str(error))
+        fail(1, str(error))
     except (DataError, FolderError, SettingsError, SocketTaken, StoreError) as error:
-        _fail(2, str(error))
+        fail(2, str(error))
     except OSError as error:
-        _fail(2, f"{error.filename}: {error.strerror}; run this as the agent's user")
-
-
-def _fail(code: int, message: str) -> NoReturn:
-    typer.echo(f"feddc: {message}", err=True)
-    raise typer.Exit(code)
-
-
-def _console() -> Console:
-    console = Console(highlight=False)
-    # A file has no width; cut-off fingerprints are no use.
-    return console if console.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_FILE)
+        fail(2, f"{error.filename}: {error.strerror}; run this as the agent's user")

@@ -16,9 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol import log_lines
+from operation import log_lines
+from operation.supervision import Program, keep_running
 from protocol.connection import Address, Connection, ConnectionFileError
-from protocol.supervision import Program, keep_running
 
 from .folder import HospitalFolder
 

@@ -20,7 +20,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def main() -> NoReturn:
     """Run the SuperNode until it ends; end as it did."""
     port, command = int(sys.argv[1]), sys.argv[2:]
-    tied = [sys.executable, "-P", "-m", "protocol.supervision", str(os.getpid()), *command]
+    tied = [sys.executable, "-P", "-m", "operation.supervision", str(os.getpid()), *command]
     supernode = subprocess.Popen(tied)  # noqa: S603 (our caller's command)
 
     def pass_on(number: int, frame: FrameType | None) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 
-from protocol import log_lines
+from operation import log_lines
 
 from .listener import SocketTaken, listening
 from .way_out import BUFFER_BYTES, NoWayOut, Place, WayOut

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
+
+from operation.terminal import fail
 
 if TYPE_CHECKING:
     from .study import Study
@@ -18,7 +19,6 @@ Folder = Annotated[
     ),
 ]
 HERE = Path("study")
-_WIDTH_OF_A_FILE = 160
 
 
 @contextmanager
@@ -41,17 +41,6 @@ def told() -> Iterator[None]:
         fail(2, str(error))
     except OSError as error:
         fail(2, f"{error.filename}: {error.strerror}; run this as the owner of the study's folder")
-
-
-def fail(code: int, message: str) -> NoReturn:
-    typer.echo(f"feddc: {message}", err=True)
-    raise typer.Exit(code)
-
-
-def console() -> Console:
-    shown = Console(highlight=False)
-    # A file has no width; cut-off fingerprints are no use.
-    return shown if shown.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_FILE)
 
 
 def open_study(folder: Path) -> "Study":

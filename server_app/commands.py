@@ -7,8 +7,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from operation.terminal import console, fail
+
 from . import run_commands
-from .command_line import HERE, Folder, console, fail, open_study, told
+from .command_line import HERE, Folder, open_study, told
 
 if TYPE_CHECKING:
     from .serving import Part

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from .command_line import HERE, Folder, console, fail, open_study, told
+from operation.terminal import console, fail
+
+from .command_line import HERE, Folder, open_study, told
 
 if TYPE_CHECKING:
     from .experiment import Experiment

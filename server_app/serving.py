@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from protocol import log_lines
-from protocol.supervision import Program, keep_running
+from operation import log_lines
+from operation.supervision import Program, keep_running
 
 from . import bell, files, own_processes, proxy
 from .service_lock import AlreadyUp, ServiceLock
@@ -116,7 +116,7 @@ def _waiting_room(study: Study, logger: logging.Logger) -> Program:
 def _register(study: Study, logger: logging.Logger) -> None:
     """Let the SuperNodes of all members connect, as soon as the SuperLink answers."""
     # In a process of its own: Flower's modules would stay in this one's memory for months.
-    command = [*_own("protocol.supervision"), str(os.getpid()), *_own("server_app.registration")]
+    command = [*_own("operation.supervision"), str(os.getpid()), *_own("server_app.registration")]
     done = subprocess.run(  # noqa: S603 (our own interpreter and module)
         [*command, str(study.folder)],
         env=environment(study) | {own_processes.MARK: ""},

@@ -20,7 +20,7 @@ from flwr.cli.build import build_fab_from_disk
 import protocol
 
 PROJECT = Path(__file__).resolve().parents[1]
-SHIPPED = ("server_app", "client_app", "strategies", "protocol", "learning")
+SHIPPED = ("server_app", "client_app", "strategies", "protocol", "operation", "learning")
 PACKAGES = (*SHIPPED, "lab")
 
 # What people leave in a project folder. None of it may travel.

@@ -333,7 +333,7 @@ def test_it_needs_nothing_but_python_itself() -> None:
     told = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     ).stdout.split()
-    foreign = set(told) - set(sys.stdlib_module_names) - {"client_app", "protocol"}
+    foreign = set(told) - set(sys.stdlib_module_names) - {"client_app", "protocol", "operation"}
     assert {name for name in foreign if not name.startswith("_")} == set()
 
 

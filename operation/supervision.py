@@ -77,7 +77,14 @@ class Program:
         self._last.clear()
         self._started = time.monotonic()
         self.process = subprocess.Popen(  # noqa: S603 (our caller's command)
-            [sys.executable, "-P", "-m", "protocol.supervision", str(os.getpid()), *self.command()],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "operation.supervision",
+                str(os.getpid()),
+                *self.command(),
+            ],
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

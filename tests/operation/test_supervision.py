@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol import log_lines, supervision
-from protocol.supervision import Program, keep_running
+from operation import log_lines, supervision
+from operation.supervision import Program, keep_running
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,7 +101,7 @@ def test_what_a_program_started_ends_with_it(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a process to its parent")
 def test_a_killed_supervisor_takes_its_programs_along(tmp_path: Path) -> None:
     script = (
-        "import os, sys, logging\nfrom protocol.supervision import Program, keep_running\n"
+        "import os, sys, logging\nfrom operation.supervision import Program, keep_running\n"
         "sleep = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
         "def told(pid): print(pid, flush=True)\n"
         "keep_running([Program('it', lambda: sleep, dict(os.environ), logging.getLogger(), "
