@@ -4,6 +4,8 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -45,6 +47,22 @@ def configure(file: Path | None, *, terminal: bool) -> logging.Logger:
         stream.setFormatter(ReadableLine())
         logger.addHandler(stream)
     return logger
+
+
+@contextmanager
+def also_in(file: Path, logger: logging.Logger) -> Iterator[None]:
+    """Write what another program's logger says to a file of JSON lines, errors that pass too."""
+    handler = RotatingFileHandler(file, maxBytes=_FILE_BYTES, backupCount=_FILES, encoding="utf-8")
+    handler.setFormatter(JsonLine())
+    logger.addHandler(handler)
+    try:
+        yield
+    except Exception as error:
+        logger.exception("ended with an error: %s", error)
+        raise
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 def read_line(text: str) -> tuple[int, str]:

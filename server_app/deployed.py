@@ -3,6 +3,7 @@
 Without torch: see evaluator_process.py.
 """
 
+import logging
 import os
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
+from operation.log_lines import also_in
 from strategies.journal import DiskJournal
 
 from .bell import find_bell
@@ -24,7 +26,8 @@ def run_experiment(grid: Grid, name: str) -> dict[str, Any]:
     """Run the study's experiment of this name to its end; return its summary."""
     study = Study.open(_study_folder())
     experiment = Experiment.open(study, name)
-    with experiment.locked():
+    # Flower keeps what a ServerApp prints in its database: here people find it.
+    with experiment.locked(), also_in(experiment.log, logging.getLogger("flwr")):
         return _run(grid, study, experiment)
 
 

@@ -37,12 +37,15 @@ class EvaluatorProcess:
     def __init__(self, folder: Path, hospitals: int) -> None:
         self._files = folder / "evaluator"
         self._files.mkdir(mode=0o700, exist_ok=True)
-        self._process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
-            [sys.executable, "-m", "server_app.evaluator_child", str(folder), str(hospitals)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        self._log = folder / "evaluator.log"
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
+                [sys.executable, "-m", "server_app.evaluator_child", str(folder), str(hospitals)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
         first = self._files / "first"
         facts = self._ask(first=str(first))
         self.shape, self.classes = tuple(facts["shape"]), int(facts["classes"])
@@ -94,7 +97,7 @@ class EvaluatorProcess:
             line = ""
         if not line:
             raise EvaluatorError(
-                f"the evaluator ended with code {self._process.wait()}; see the log"
+                f"the evaluator ended with code {self._process.wait()}; see {self._log}"
             )
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:

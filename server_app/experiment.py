@@ -114,6 +114,10 @@ class Experiment:
         return self.folder / "journal"
 
     @property
+    def log(self) -> Path:
+        return self.folder / "log.jsonl"
+
+    @property
     def roster_file(self) -> Path:
         return self.folder / "roster"
 

@@ -201,7 +201,8 @@ def _tell_outcome(
             typer.echo(
                 f"its last aggregate can be the start of a new experiment: {start}", err=True
             )
-        fail(1, f"{experiment.id}: {reason}; logs: {place.logs}")
+        logs = f"{experiment.log} and {place.logs}" if experiment.log.exists() else place.logs
+        fail(1, f"{experiment.id}: {reason}; logs: {logs}")
 
 
 def _say_how_to_follow(name: str, json_output: bool) -> None:

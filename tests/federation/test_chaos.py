@@ -112,7 +112,7 @@ def test_a_late_answer_is_used(study: Federation) -> None:
     assert outcome.code == 0, outcome.errors
     assert answered_after(study, first, VICTIM)
     # Its chain went on, with rounds missed: all four models are in the aggregate.
-    assert (outcome.result["lost_chains"], outcome.result["missed_rounds"]) >= (0, 1)
+    assert outcome.result["missed_rounds"] >= 1
     assert_chains_accounted_for(study)
 
 

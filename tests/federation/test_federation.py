@@ -1,5 +1,6 @@
 """A whole study with real processes arrives where its simulation does."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,8 @@ def test_four_hospitals_arrive_at_the_parameters_of_feddc_simulate(tmp_path: Pat
         assert outcome.result["readable_models"] == 3 * 4  # only what was aggregated
         assert (outcome.result["lost_chains"], outcome.result["missed_rounds"]) == (0, 0)
         assert not (study.experiment() / "journal").exists()
+        said = (study.experiment() / "log.jsonl").read_text().splitlines()
+        assert any("[leg 9/9]" in json.loads(line)["text"] for line in said)
         deployed = study.model()
     simulate(simulation(), run_dir=tmp_path / "ray")
     simulated = load_file(tmp_path / "ray" / "model.safetensors")

@@ -13,7 +13,7 @@ from client_app.folder import HospitalFolder
 from learning.settings import SettingsError
 from protocol.model_bytes import ModelState
 from server_app import first_model, members
-from server_app.evaluator_process import EvaluatorProcess
+from server_app.evaluator_process import EvaluatorError, EvaluatorProcess
 from server_app.experiment import Experiment
 from server_app.founding import found
 from server_app.study import Study
@@ -69,6 +69,14 @@ def test_an_experiment_begins_with_the_model_it_was_given(study: Study, tmp_path
     with pytest.raises(SettingsError, match="none-such"):
         Experiment.create(study, SETTINGS | {"model": "none-such"})
     assert list(study.experiments.iterdir()) == before
+
+
+def test_what_the_evaluator_dies_of_is_in_a_file(study: Study) -> None:
+    experiment = Experiment.create(study, SETTINGS)
+    (experiment.folder / "settings.json").write_text("[")
+    with pytest.raises(EvaluatorError, match=r"ended with code 1; see .*evaluator\.log"):
+        EvaluatorProcess(experiment.folder, 3)
+    assert "JSONDecodeError" in (experiment.folder / "evaluator.log").read_text()
 
 
 def model_of(experiment: Experiment) -> Path:
