@@ -23,6 +23,75 @@ def demo(
     raise typer.Exit(run(json_output=json_output))
 
 
+@app.command("list")
+def list_experiments(
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+) -> None:
+    """Show the paper's experiments and our own studies."""
+    from lab.list_command import show_list
+
+    show_list(json_output=json_output)
+
+
+@app.command()
+def run(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Experiments or studies, see `feddc lab list`.")
+    ] = None,
+    setting: Annotated[
+        str, typer.Option(help="laptop: minutes on two cores; full: the paper's.")
+    ] = "laptop",
+    methods: Annotated[str, typer.Option(help="Only these, with commas between; else all.")] = "",
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many; else what the experiment says.")
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[:PATH]", help="Data of your own, e.g. image-folder:PATH or csv:FILE."
+        ),
+    ] = None,
+    hospitals: Annotated[
+        int | None, typer.Option(min=2, help="With --dataset: how many share the data.")
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="With --dataset: training examples of each.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="With --dataset: any other setting; repeatable."
+        ),
+    ] = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the results; else runs/<time>-<name>-<id>."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Trainings at a time; else one for each core.")
+    ] = None,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+) -> None:
+    """Compare all methods on experiments of the paper, or on data of your own.
+
+    Stopped by Ctrl-C, what is done is kept, and the same command goes on from there.
+    """
+    from lab.run_command import requests_of, run_all  # imports torch
+
+    requests = requests_of(
+        names or [],
+        setting=setting,
+        methods=methods,
+        seeds=seeds,
+        dataset=dataset,
+        hospitals=hospitals,
+        samples=samples,
+        assignments=settings,
+        run_dir=run_dir,
+    )
+    raise typer.Exit(run_all(requests, run_dir=run_dir, workers=workers, json_output=json_output))
+
+
 @app.command()
 def plan(
     hospitals: Annotated[int, typer.Option(help="Members of the study, m.")],
