@@ -39,7 +39,6 @@ class Change(Part):
     label: str = ""
     like: str = ""
     settings: Values = {}
-    central: "Central | None" = None
 
 
 class Central(Part):
@@ -74,6 +73,9 @@ class Setting(Part):
     """What differs while a learning rate is chosen, where there are no unused training data."""
 
     central: Central
+    centrals: dict[str, Central] = {}
+    """The same for further methods of that kind, by name."""
+
     way: Way = "auto"
     test_sample: int | None = Field(None, ge=1)
     evaluations: int = Field(30, ge=1)

@@ -3,7 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from lab.experiments.definition import Central, Experiment, ExperimentError, SettingName, Values
+from lab.experiments.definition import (
+    Central,
+    Experiment,
+    ExperimentError,
+    Setting,
+    SettingName,
+    Values,
+)
 
 # In the order of the paper's table.
 STANDARD: dict[str, tuple[str, Values]] = {
@@ -47,16 +54,15 @@ def methods_of(
         raise ExperimentError(
             f"{experiment.name} has no method {unknown[0]!r}: choose from {', '.join(names)}"
         )
-    return [
-        _method(experiment, size.central, name, base) for name in names if name in only or not only
-    ]
+    chosen = [name for name in names if name in (only or names)]
+    return [_method(experiment, size, name, base) for name in chosen]
 
 
 def _added(experiment: Experiment) -> list[str]:
     return [name for name in experiment.method if name not in STANDARD]
 
 
-def _method(experiment: Experiment, central: Central, name: str, base: Values) -> Method:
+def _method(experiment: Experiment, size: Setting, name: str, base: Values) -> Method:
     change = experiment.method.get(name)
     usual = name if name in STANDARD else (change.like if change else "")
     if usual not in STANDARD:
@@ -69,7 +75,7 @@ def _method(experiment: Experiment, central: Central, name: str, base: Values) -
         name,
         label.format(d=whole.get("daisy-period", 1), b=_period(base, settings)),
         settings,
-        central=None if usual != "central" else (change and change.central) or central,
+        central=size.centrals.get(name, size.central) if usual == "central" else None,
         judged_by="clients" if whole.get("aggregation-period") == 0 else "aggregate",
     )
 

@@ -13,6 +13,7 @@ from lab.sweep.plan import Cell
 from learning.metrics import Figures
 
 FORMAT = "feddc-results-1"
+_COMPARED = ("fedavg-b", "fedavg-1", "radon-b", "radon-1")
 
 
 def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[str, Any]:
@@ -158,6 +159,7 @@ class Gain:
     over: str
     over_label: str
     gain: Spread
+    balanced_gain: Spread | None
     paper: float | None
     verdict: str
 
@@ -168,7 +170,7 @@ def gains(rows: list[Row]) -> list[Gain]:
     for variant in dict.fromkeys(row.variant for row in rows):
         here = {row.method: row for row in rows if row.variant == variant}
         for ours in [row for row in here.values() if row.method.startswith("feddc")]:
-            for other in ("fedavg-b", "fedavg-1"):
+            for other in _COMPARED:
                 if other in here and (gain := _gain(ours, here[other])):
                     found.append(gain)
     return found
@@ -177,8 +179,7 @@ def gains(rows: list[Row]) -> list[Gain]:
 def _gain(ours: Row, other: Row) -> Gain | None:
     if ours.headline is None or other.headline is None or ours.diverged or other.diverged:
         return None
-    pairs = zip(ours.headline.values, other.headline.values, strict=True)
-    difference = spread([round(mine - theirs, 3) for mine, theirs in pairs])
+    difference = _paired(ours.headline, other.headline)
     paper = ours.paper - other.paper if ours.paper and other.paper else None
     return Gain(
         variant=ours.variant,
@@ -186,6 +187,14 @@ def _gain(ours: Row, other: Row) -> Gain | None:
         over=other.method,
         over_label=other.label,
         gain=difference,
+        balanced_gain=_paired(ours.balanced, other.balanced)
+        if ours.balanced and other.balanced
+        else None,
         paper=None if paper is None else round(paper, 2),
         verdict=verdict(difference),
     )
+
+
+def _paired(ours: Spread, other: Spread) -> Spread:
+    pairs = zip(ours.values, other.values, strict=True)
+    return spread([round(mine - theirs, 3) for mine, theirs in pairs])
