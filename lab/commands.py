@@ -93,6 +93,31 @@ def run(
 
 
 @app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of `feddc lab run`.")],
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+) -> None:
+    """Show several finished runs side by side."""
+    from lab.compare_command import compare as side_by_side
+    from lab.run_command import screen
+
+    raise typer.Exit(side_by_side(runs, screen(), json_output=json_output))
+
+
+@app.command()
+def report(
+    runs: Annotated[
+        list[Path] | None, typer.Argument(help="Finished runs whose results are taken over.")
+    ] = None,
+    docs: Annotated[Path, typer.Option(help="The folder of the documentation.")] = Path("docs"),
+) -> None:
+    """Make the documentation's pages of results anew."""
+    from lab.report_command import report as make
+
+    raise typer.Exit(make(runs or [], docs))
+
+
+@app.command()
 def plan(
     hospitals: Annotated[int, typer.Option(help="Members of the study, m.")],
     samples: Annotated[int, typer.Option(help="Training examples of each, n.")],

@@ -122,8 +122,8 @@ def _check(plan: Plan) -> None:
     """Have all settings checked before anything is trained."""
     for cell in plan.cells:
         for trial in (
-            plan.candidate(cell, plan.seeds[0], plan.rates[0]),
-            plan.final(cell, plan.seeds[0], plan.rates[0]),
+            plan.candidate(cell, plan.seeds[0], plan.rates(cell)[0]),
+            plan.final(cell, plan.seeds[0], plan.rates(cell)[0]),
         ):
             _ = trial.settings
 

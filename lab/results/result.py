@@ -31,7 +31,7 @@ def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[s
         "judged": experiment.judged,
         "x_label": experiment.x_label,
         "settings": experiment.settings | plan.size.settings,
-        "learning_rates": list(plan.rates),
+        "learning_rates": list(plan.size.learning_rates),
         "learning_rates_chosen": experiment.choose,
         "validation": plan.size.validation,
         "test_sample": plan.size.test_sample,
@@ -135,10 +135,10 @@ def _paper(plan: Plan, cell: Cell) -> PaperFigure | None:
 def _candidates(plan: Plan, cell: Cell, records: Mapping[str, Record]) -> dict[str, float | None]:
     """Return the validation accuracy of each learning rate, mean over the seeds it was tried on;
     none where it diverged on all."""
-    if len(plan.rates) == 1:
+    if len(plan.rates(cell)) == 1:
         return {}
     scores = [plan.scores(cell, seed, records) for seed in plan.choosing_seeds]
-    found = {rate: [each[rate] for each in scores if rate in each] for rate in plan.rates}
+    found = {rate: [each[rate] for each in scores if rate in each] for rate in plan.rates(cell)}
     return {
         f"{rate:g}": round(100 * sum(each) / len(each), 2) if each else None
         for rate, each in found.items()

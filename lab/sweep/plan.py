@@ -49,7 +49,6 @@ class Plan:
         self.experiment = request.experiment
         self.size = self.experiment.setting(request.setting)
         self.seeds = tuple(range(request.seeds or self.size.seeds))
-        self.rates = self.size.learning_rates
         self.cells = tuple(self._cells())
         if not self.cells:
             raise ExperimentError(f"{self.experiment.name} has none of these methods")
@@ -73,13 +72,17 @@ class Plan:
 
     def candidates(self) -> list[Trial]:
         """Return the trials that learning rates are chosen by; none if there is no choice."""
-        if len(self.rates) == 1:
-            return []
         return [
             self.candidate(cell, seed, rate)
             for seed, cell in self._in_order(self.choosing_seeds)
-            for rate in self.rates
+            if len(self.rates(cell)) > 1
+            for rate in self.rates(cell)
         ]
+
+    def rates(self, cell: Cell) -> tuple[float, ...]:
+        """Return the learning rates to choose from; a variant may be about one of them."""
+        own = cell.variant.settings.get("learning-rate")
+        return self.size.learning_rates if own is None else (float(own),)
 
     def candidate(self, cell: Cell, seed: int, rate: float) -> Trial:
         return self._trial(cell, seed, rate, self.size.validation)
@@ -99,7 +102,7 @@ class Plan:
         """Return what each learning rate reached on validation data; without those diverged."""
         chooser = seed if seed in self.choosing_seeds else self.choosing_seeds[0]
         scores = {}
-        for rate in self.rates:
+        for rate in self.rates(cell):
             record = records.get(self.candidate(cell, chooser, rate).key)
             by_clients = cell.method.judged_by == "clients"
             if record and (figures := record.clients_held_out if by_clients else record.held_out):
@@ -109,8 +112,8 @@ class Plan:
 
     def rate_of(self, cell: Cell, seed: int, records: Mapping[str, Record]) -> float | None:
         """Return the chosen learning rate (of equals the smallest), if any trains at all."""
-        if len(self.rates) == 1:
-            return self.rates[0]
+        if len(self.rates(cell)) == 1:
+            return self.rates(cell)[0]
         scores = self.scores(cell, seed, records)
         return max(scores, key=lambda rate: (scores[rate], -rate)) if scores else None
 

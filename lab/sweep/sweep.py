@@ -63,7 +63,7 @@ def left(plan: Plan, records: Mapping[str, Record]) -> tuple[int, int]:
     trials = {trial.key: trial for trial in plan.candidates()}
     for seed, cell in [(seed, cell) for seed in plan.seeds for cell in plan.cells]:
         rate = plan.rate_of(cell, seed, records)
-        trial = plan.final(cell, seed, plan.rates[0] if rate is None else rate)
+        trial = plan.final(cell, seed, plan.rates(cell)[0] if rate is None else rate)
         trials[trial.key] = trial
     missing = [trial for key, trial in trials.items() if key not in records]
     return len(missing), sum(trial.client_rounds for trial in missing)

@@ -29,8 +29,9 @@ def test_every_trial_of_every_experiment_has_settings_that_are_accepted(
 ) -> None:
     plan = Plan(Request(load_experiment(name), size))  # type: ignore[arg-type]
     for cell in plan.cells:
-        for rate in plan.rates:
-            assert plan.candidate(cell, 0, rate).settings.local.held_out > 0 or len(plan.rates) == 1
+        for rate in plan.rates(cell):
+            candidate = plan.candidate(cell, 0, rate)
+            assert candidate.settings.local.held_out > 0 or len(plan.rates(cell)) == 1
             assert plan.final(cell, 0, rate).settings.training.learning_rate == rate
 
 

@@ -93,3 +93,14 @@ def test_the_list_has_every_experiment_with_its_state(
     states = {line["name"]: line["state"] for line in json.loads(out)}
     assert states["synthetic"] == "ready"
     assert states["mnist"] == "set FEDDC_DATA to the folder above mnist/"
+
+
+def test_runs_are_compared_side_by_side(feddc: Feddc, tmp_path: Path) -> None:
+    for name, seeds in (("one", "1"), ("two", "2")):
+        options = [*QUICK.replace("--seeds 1", f"--seeds {seeds}").split(), *FEW.split()]
+        assert feddc("run", *options, "--run-dir", f"runs/{name}")[0] == 0
+    code, out, _ = feddc("compare", "runs/one", "runs/two")
+    assert code == 0
+    assert "laptop, 2 seeds" in out
+    assert "FedAvg(3)" in out
+    assert feddc("compare", "runs")[2].startswith("feddc: runs is no comparison's folder")

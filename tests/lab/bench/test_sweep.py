@@ -49,7 +49,7 @@ def test_data_held_back_for_the_choice_are_trained_on_afterwards() -> None:
 def test_the_rate_that_is_best_on_validation_data_is_chosen() -> None:
     ours = plan(laptop={"learning-rates": [0.1, 0.5, 1.0]})
     cell = ours.cells[0]
-    keys = [ours.candidate(cell, 0, rate).key for rate in ours.rates]
+    keys = [ours.candidate(cell, 0, rate).key for rate in ours.rates(cell)]
     records = dict(zip(keys, map(held_out, (0.7, 0.9, 0.9)), strict=True))
     assert ours.rate_of(cell, 1, records) == 0.5  # of equals the smaller
 
@@ -61,7 +61,7 @@ def test_a_rate_that_diverged_is_not_chosen_and_none_is_if_all_did() -> None:
     ours = plan()
     cell = ours.cells[0]
     diverged = Record("", "feddc", 0, 0.5, "diverged", reason="too large")
-    first, second = (ours.candidate(cell, 0, rate).key for rate in ours.rates)
+    first, second = (ours.candidate(cell, 0, rate).key for rate in ours.rates(cell))
     assert ours.rate_of(cell, 0, {first: held_out(0.2), second: diverged}) == 0.1
     assert ours.rate_of(cell, 0, {first: diverged, second: diverged}) is None
 
