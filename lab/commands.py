@@ -137,6 +137,25 @@ def plan(
 
 
 @app.command()
+def advise(
+    hospitals: Annotated[int, typer.Option(min=2, help="Members of the study, m.")],
+    samples: Annotated[int, typer.Option(min=1, help="Training examples of each, n.")],
+    rounds: Annotated[int, typer.Option(min=1, help="Local updates of every model, T.")] = 200,
+    classes: Annotated[
+        int, typer.Option(min=0, help="Classes at each hospital; 0: all are mixed.")
+    ] = 0,
+    linear: Annotated[bool, typer.Option("--linear", help="The model is linear.")] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+) -> None:
+    """Suggest settings to begin with, and say why."""
+    from lab.advise import Case
+    from lab.advise_command import show_advice
+
+    case = Case(hospitals, samples, rounds=rounds, classes=classes, linear=linear)
+    show_advice(case, json_output=json_output)
+
+
+@app.command()
 def data(
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
 ) -> None:

@@ -61,9 +61,10 @@ def _take_over(folder: RunFolder, place: Path) -> None:
         raise ExperimentError(f"{folder.path} is not finished: it has no results.json")
     results = folder.read("results.json")
     name = results["experiment"]
-    plots = [plot.name for plot in sorted(folder.path.glob("*.png"))]
-    # One for each: what it varies, else accuracy against communication.
-    plots = [plot for plot in plots if plot == "variants.png"] or plots[:1]
+    there = [plot.name for plot in sorted(folder.path.glob("*.png"))]
+    usual = [plot for plot in there if plot == "variants.png"] or there[:1]
+    wanted = folder.request().experiment.plots
+    plots = [plot for plot in there if plot in wanted] or usual
     place.mkdir(parents=True, exist_ok=True)
     for plot in plots:
         shutil.copy(folder.path / plot, place / f"{name}-{plot}")

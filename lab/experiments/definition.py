@@ -103,6 +103,10 @@ class Experiment(Part):
     where seeds draw their test sets from the same examples, so that none is chosen by another's."""
 
     x_label: str = ""
+    plots: tuple[str, ...] = ()
+    """The plots that the documentation shows; none named: the one over the variants, else
+    accuracy against communication."""
+
     settings: Values = {}
     method: dict[str, Change] = {}
     variants: tuple[Variant, ...] = ()

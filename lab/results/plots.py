@@ -36,7 +36,7 @@ def draw(results: dict[str, Any], curves: Curves, folder: Path) -> list[Path]:
             title = results["title"] + (f", {variant}" if variant else "")
             drawn.append(_over_rounds(title, here, mine, folder / f"rounds{end}.png"))
             drawn.append(_against_cost(title, here, mine, folder / f"communication{end}.png"))
-    if sum(row.x is not None for row in rows) > 1 and len({row.x for row in rows}) > 1:
+    if len({row.variant for row in rows}) > 1:
         drawn.append(over_variants(results, rows, folder / "variants.png"))
     return drawn
 
