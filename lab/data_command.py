@@ -21,6 +21,7 @@ _COMPLETE = {
     "digits": 1797,
     "heart-disease": 920,
     "mnist": 70_000,
+    "susy": 5_000_000,
 }
 
 

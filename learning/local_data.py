@@ -10,7 +10,17 @@ from .settings import LocalSettings
 
 # What is held out must be the same after every restart, or it would have been trained on.
 _HELD_OUT_SEED = 0
-_OF_ONE_SIZE = {"breast-cancer", "cifar10", "csv", "digits", "heart-disease", "mnist", "synthetic"}
+_OF_ONE_SIZE = {
+    "breast-cancer",
+    "cifar10",
+    "csv",
+    "digits",
+    "heart-disease",
+    "mnist",
+    "susy",
+    "susy-stand-in",
+    "synthetic",
+}
 
 
 def load_own(

@@ -9,11 +9,11 @@ from learning.trainer import Network, Task
 from protocol.model_bytes import ModelState
 from protocol.randomness import TrainingStreams, derive_seed, shared_init_seed
 from server_app.aggregators import build_aggregator
-from server_app.evaluation import Evaluator
 from server_app.settings import Settings, preflight
 from strategies.schedule import Leg, Schedule
 
 from .aggregation import Aggregation
+from .judging import Judge
 from .memory import keep_freed_memory
 from .outcome import Evaluation, History, Outcome
 from .rate import Speedometer
@@ -26,7 +26,14 @@ class Bench:
     """Everything of a run that changes, and what it is made from."""
 
     def __init__(
-        self, settings: Settings, way: Way, workers: int | None, evaluate_clients: bool
+        self,
+        settings: Settings,
+        way: Way,
+        workers: int | None,
+        *,
+        evaluate_clients: bool,
+        evaluate_held_out: bool,
+        test_sample: int | None,
     ) -> None:
         preflight(settings)
         chosen = settings.algorithm
@@ -36,10 +43,16 @@ class Bench:
         dataset = load_dataset(settings.local, chosen.seed)
         shares = load_shares(settings.local, chosen.hospitals, chosen.seed)
         task = Task(dataset.shape, len(dataset.classes))
-        self._evaluator = Evaluator(
-            settings.training, task, dataset.test, seed=shared_init_seed(training_seed)
+        self._judge = Judge(
+            settings.training,
+            dataset,
+            shares,
+            init_seed=shared_init_seed(training_seed),
+            seed=chosen.seed,
+            sample=test_sample,
+            held_out=evaluate_held_out,
         )
-        first_model = self._evaluator.first_model
+        first_model = self._judge.first_model
         self.settings, self.wire = settings, settings.training.wire_dtype
         self.examples = np.array([len(share.train) for share in shares])
         self.aggregation = Aggregation(
@@ -121,9 +134,12 @@ class Bench:
         """Judge an aggregate on the test set, if it is time."""
         round_ = leg.last_round + 1
         last = self.history.evaluations[-1].round if self.history.evaluations else 0
-        if round_ - last < every and leg is not self.legs[-1]:
+        is_last = leg is self.legs[-1]
+        if round_ - last < every and not is_last:
             return
-        figures = self._evaluator.figures(aggregate)
+        figures = self._judge.figures(aggregate, last=is_last)
+        if is_last:
+            self.history.held_out = self._judge.held_out(aggregate)
         if figures is not None:
             self.history.evaluations.append(
                 Evaluation(round_, self.history.aggregations, self.history.messages, figures)
@@ -131,10 +147,16 @@ class Bench:
 
     def evaluate_clients(self, work: Work) -> None:
         """Judge every hospital's own model, before the last aggregation."""
-        if self._evaluates_clients:
-            models = (self.stack.model(int(slot)) for slot in work.slots)
-            figures = [self._evaluator.figures(model) for model in models]
-            self.history.clients = [each for each in figures if each is not None]
+        if not self._evaluates_clients:
+            return
+        for slot in work.slots:
+            model = self.stack.model(int(slot))
+            for figures, where in (
+                (self._judge.figures(model, last=False), self.history.clients),
+                (self._judge.held_out(model), self.history.clients_held_out),
+            ):
+                if figures is not None:
+                    where.append(figures)
 
     def rounds_done(self, legs: int) -> int:
         return self.legs[legs - 1].last_round + 1 if legs else 0

@@ -18,7 +18,7 @@ from .bench import Bench
 from .outcome import History
 
 _SECONDS_BETWEEN = 60.0
-_FORMAT = "feddc-bench-1"
+_FORMAT = "feddc-bench-2"
 # They change where a run computes or writes, and nothing of what.
 _IRRELEVANT = ("run-dir", "device", "threads", "leg-timeout", "start-timeout", "sealing")
 

@@ -26,12 +26,15 @@ class History:
 
     `training` has for each leg the rounds done and the hospitals' mean loss and accuracy on their
     batches; `messages` counts models sent, in hand-overs and for aggregation; `clients` judges each
-    hospital's own model before the last aggregation.
+    hospital's own model before the last aggregation. `held_out` and `clients_held_out` are the last
+    aggregate's and these models' figures on what the hospitals held out, if that was asked for.
     """
 
     training: list[tuple[int, float, float]] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     clients: list[Figures] = field(default_factory=list)
+    held_out: Figures | None = None
+    clients_held_out: list[Figures] = field(default_factory=list)
     hand_overs: int = 0
     aggregations: int = 0
     messages: int = 0
@@ -70,6 +73,8 @@ class History:
                     for entry in state["evaluations"]
                 ],
                 "clients": [Figures(**entry) for entry in state["clients"]],
+                "held_out": Figures(**state["held_out"]) if state["held_out"] else None,
+                "clients_held_out": [Figures(**entry) for entry in state["clients_held_out"]],
             }
         )
 

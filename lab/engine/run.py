@@ -23,6 +23,8 @@ def run(
     workers: int | None = None,
     evaluate_every: int = 1,
     evaluate_clients: bool = True,
+    evaluate_held_out: bool = False,
+    test_sample: int | None = None,
     on_progress: Callable[[Rate], None] | None = None,
     checkpoint: Path | None = None,
     stop: Callable[[], bool] | None = None,
@@ -31,12 +33,22 @@ def run(
 
     `way` trains all models in one call (`batched`) or one by one on all cores (`loop`); `auto`
     tries both. An aggregate is evaluated on the test set when `evaluate_every` rounds have passed
-    since the last that was, and at the end. With a `checkpoint` file the run's state is kept there,
-    and a run that finds one of its own goes on from it. When `stop` says so, the run ends after the
-    leg it is in.
+    since the last that was, and at the end; all but the last, and each hospital's own model, on
+    `test_sample` random examples of it if that is given. With `evaluate_held_out` the last ones are
+    also judged on what the hospitals held out, for choices that must not see the test set.
+
+    With a `checkpoint` file the run's state is kept there, and a run that finds one of its own goes
+    on from it. When `stop` says so, the run ends after the leg it is in.
     """
     with _threads(settings.local.threads):
-        bench = Bench(settings, way, workers, evaluate_clients)
+        bench = Bench(
+            settings,
+            way,
+            workers,
+            evaluate_clients=evaluate_clients,
+            evaluate_held_out=evaluate_held_out,
+            test_sample=test_sample,
+        )
         saved = Checkpoints(checkpoint, settings)
         done = saved.load(bench)
         pace = Speedometer(settings.algorithm.rounds, bench.rounds_done(done), on_progress)

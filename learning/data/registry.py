@@ -12,6 +12,7 @@ from learning.data.heart_disease import heart_disease
 from learning.data.image_folder import brain_mri, chest_xray, image_folder
 from learning.data.mnist import mnist
 from learning.data.options import DataOptions
+from learning.data.susy import susy, susy_stand_in
 
 ENTRY_POINTS = "feddc.datasets"
 
@@ -27,6 +28,8 @@ _BUILT_IN: dict[str, Loader] = {
     "heart-disease": heart_disease,
     "image-folder": image_folder,
     "mnist": mnist,
+    "susy": susy,
+    "susy-stand-in": susy_stand_in,
     "synthetic": synthetic,
 }
 

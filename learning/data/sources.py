@@ -24,6 +24,7 @@ SOURCES = {
     "heart-disease": Source("the UCI repository, Heart Disease", "heart_disease"),
     "image-folder": Source("your own images, one folder for each class"),
     "mnist": Source("the MNIST database by LeCun, Cortes and Burges", "mnist"),
+    "susy": Source("the UCI repository, SUSY (SUSY.csv.gz)", "susy"),
 }
 
 

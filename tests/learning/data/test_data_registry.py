@@ -48,7 +48,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 def test_built_in_names_are_sorted() -> None:
     expected = {
         "brain-mri", "breast-cancer", "chest-xray", "cifar10", "csv", "digits", "heart-disease",
-        "image-folder", "mnist", "synthetic",
+        "image-folder", "mnist", "susy", "susy-stand-in", "synthetic",
     }  # fmt: skip
     assert expected <= set(names())
     assert list(names()) == sorted(names())
@@ -98,6 +98,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones(refusal: Refusal) -> No
         ("cifar10", "cifar10", "the University of Toronto"),
         ("heart-disease", "heart_disease", "the UCI repository, Heart Disease"),
         ("mnist", "mnist", "the MNIST database"),
+        ("susy", "susy", "the UCI repository, SUSY"),
     ],
 )
 def test_without_a_folder_the_settings_and_the_publisher_are_named(

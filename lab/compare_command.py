@@ -1,0 +1,82 @@
+"""`feddc lab compare`: several finished runs side by side."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from lab.experiments import ExperimentError
+from lab.results.page import rows_of, spread_text
+from lab.results.result import Row
+from lab.sweep import RunFolder
+
+
+def compare(runs: list[Path], console: Console, *, json_output: bool) -> int:
+    """Print a line for each method and a column for each run."""
+    try:
+        found = {run.name: _results(run) for run in runs}
+    except ExperimentError as error:
+        typer.echo(f"feddc: {error}", err=True)
+        return 2
+    if json_output:
+        typer.echo(json.dumps(found))
+        return 0
+    console.print(_table(found))
+    for line in _differences(found):
+        console.print(line, highlight=False)
+    return 0
+
+
+def _results(run: Path) -> dict[str, Any]:
+    folder = RunFolder.open(run)
+    if not folder.results_path.is_file():
+        raise ExperimentError(f"{run} is not finished: it has no results.json")
+    return folder.read("results.json")
+
+
+def _table(found: dict[str, dict[str, Any]]) -> Table:
+    table = Table(
+        title="test accuracy in %, mean over seeds ± largest deviation",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
+    for column in ("experiment", "in", "method"):
+        table.add_column(column)
+    for name, results in found.items():
+        size = f"{results['setting']}, {len(results['seeds'])} seeds"
+        table.add_column(f"{name}\n{size}", justify="right")
+    table.add_column("paper", justify="right")
+    cells: dict[tuple[str, str, str], dict[str, Row]] = {}
+    for name, results in found.items():
+        for row in rows_of(results):
+            key = (results["experiment"], row.variant, row.method)
+            cells.setdefault(key, {})[name] = row
+    for (experiment, variant, _), rows in cells.items():
+        some = next(iter(rows.values()))
+        table.add_row(
+            experiment,
+            variant,
+            some.label,
+            *(
+                spread_text(rows[name].headline, rows[name]) if name in rows else "–"
+                for name in found
+            ),
+            "–" if some.paper is None else f"{some.paper:g}",
+        )
+    return table
+
+
+def _differences(found: dict[str, dict[str, Any]]) -> list[str]:
+    """Say which settings the runs of one experiment do not share."""
+    lines = []
+    for key in sorted({key for results in found.values() for key in results["settings"]}):
+        values = {name: results["settings"].get(key, "–") for name, results in found.items()}
+        if len({str(value) for value in values.values()}) > 1:
+            told = ", ".join(f"{value} in {name}" for name, value in values.items())
+            lines.append(f"{key}: {told}")
+    return lines

@@ -1,0 +1,39 @@
+"""Finds an experiment by its name: a TOML file of this package."""
+
+import difflib
+import tomllib
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from lab.experiments.definition import Experiment, ExperimentError
+
+_SHELVES = ("paper", "studies")
+
+
+def experiment_names() -> tuple[str, ...]:
+    """Return the names of the paper's experiments."""
+    return tuple(sorted(_files("paper")))
+
+
+def study_names() -> tuple[str, ...]:
+    """Return the names of our own studies."""
+    return tuple(sorted(_files("studies")))
+
+
+def load_experiment(name: str) -> Experiment:
+    """Read the experiment or study of this name."""
+    found = _files("paper") | _files("studies")
+    if name not in found:
+        near = difflib.get_close_matches(name, found, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "`feddc lab list` shows all"
+        raise ExperimentError(f"no experiment is called {name!r}: {hint}")
+    values = tomllib.loads(found[name].read_text("utf-8"))
+    return Experiment.parse({"name": name} | values, source=f"{name}.toml")
+
+
+def _files(shelf: str) -> dict[str, Traversable]:
+    return {
+        file.name.removesuffix(".toml"): file
+        for file in (files("lab.experiments") / shelf).iterdir()
+        if file.name.endswith(".toml")
+    }

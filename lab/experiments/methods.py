@@ -1,0 +1,84 @@
+"""The methods that are compared: federated daisy-chaining and the paper's baselines."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from lab.experiments.definition import (
+    Central,
+    Experiment,
+    ExperimentError,
+    Setting,
+    SettingName,
+    Values,
+)
+
+# In the order of the paper's table.
+STANDARD: dict[str, tuple[str, Values]] = {
+    "feddc": ("FedDC({d}, {b})", {}),
+    "daisy-chaining": ("daisy-chaining alone", {"aggregation-period": 0}),
+    # Its optimiser's state would be lost every round; whoever averages so often keeps it.
+    "fedavg-1": (
+        "FedAvg(1)",
+        {"daisy-period": 0, "aggregation-period": 1, "optimizer-state": "kept"},
+    ),
+    "fedavg-b": ("FedAvg({b})", {"daisy-period": 0}),
+    "fedprox": ("FedProx({b})", {"daisy-period": 0, "aggregator": "fedprox"}),
+    "fedadagrad": ("FedAdagrad({b})", {"daisy-period": 0, "aggregator": "fedadagrad"}),
+    "fedyogi": ("FedYogi({b})", {"daisy-period": 0, "aggregator": "fedyogi"}),
+    "fedadam": ("FedAdam({b})", {"daisy-period": 0, "aggregator": "fedadam"}),
+    "central": ("all data together", {}),
+}
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method as one experiment uses it."""
+
+    name: str
+    label: str
+    settings: Values = field(hash=False)
+    central: Central | None = None
+    judged_by: Literal["aggregate", "clients"] = "aggregate"
+    """Chains that are never aggregated are judged one by one, as in the paper; the mean of
+    models that never met says little about them."""
+
+
+def methods_of(
+    experiment: Experiment, setting: SettingName, base: Values, only: tuple[str, ...] = ()
+) -> list[Method]:
+    """Return the methods of an experiment, with settings that go on top of `base`."""
+    size = experiment.setting(setting)
+    names = size.methods or experiment.methods or (*STANDARD, *_added(experiment))
+    unknown = [name for name in only if name not in names]
+    if unknown:
+        raise ExperimentError(
+            f"{experiment.name} has no method {unknown[0]!r}: choose from {', '.join(names)}"
+        )
+    chosen = [name for name in names if name in (only or names)]
+    return [_method(experiment, size, name, base) for name in chosen]
+
+
+def _added(experiment: Experiment) -> list[str]:
+    return [name for name in experiment.method if name not in STANDARD]
+
+
+def _method(experiment: Experiment, size: Setting, name: str, base: Values) -> Method:
+    change = experiment.method.get(name)
+    usual = name if name in STANDARD else (change.like if change else "")
+    if usual not in STANDARD:
+        raise ExperimentError(f"{experiment.name}: no method is called {name!r}")
+    label, settings = STANDARD[usual]
+    if change:
+        label, settings = change.label or label, settings | change.settings
+    whole = base | settings
+    return Method(
+        name,
+        label.format(d=whole.get("daisy-period", 1), b=_period(base, settings)),
+        settings,
+        central=size.centrals.get(name, size.central) if usual == "central" else None,
+        judged_by="clients" if whole.get("aggregation-period") == 0 else "aggregate",
+    )
+
+
+def _period(base: Values, settings: Values) -> object:
+    return (base | settings).get("aggregation-period", 5)

@@ -1,0 +1,1 @@
+"""From records to what a researcher reads: results.json, tables, plots, the docs' pages."""

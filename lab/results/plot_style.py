@@ -1,0 +1,71 @@
+"""What all plots share: a method's colour and mark, the legend, names of files."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from lab.results.result import Row
+
+Curves = list[dict[str, Any]]
+GREEN, ORANGE, GREY = "tab:green", "tab:orange", "0.35"
+_STYLES: dict[str, tuple[str, str]] = {
+    "feddc": ("tab:orange", "o"),
+    "daisy-chaining": ("tab:brown", "v"),
+    "fedavg-1": ("tab:blue", "s"),
+    "fedavg-b": ("tab:cyan", "D"),
+    "fedprox": ("tab:green", "^"),
+    "fedadagrad": ("tab:pink", "P"),
+    "fedyogi": ("tab:purple", "X"),
+    "fedadam": ("tab:red", "*"),
+}
+_SPARE = ["tab:olive", "goldenrod", "teal", "slateblue", "firebrick", "darkgreen", "black"]
+
+
+def styled(rows: list[Row]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield each method with its colour and mark; the usual ones look alike in all plots."""
+    spare = iter(_SPARE * 3)
+    for method in dict.fromkeys(row.method for row in rows):
+        if method == "central":
+            yield method, ("black", "")
+        else:
+            yield method, _STYLES.get(method) or (next(spare), "o")
+
+
+def limits(rows: list[Row], curves: Curves, *, test_only: bool = False) -> tuple[float, float]:
+    """Return the range of accuracies that is worth showing."""
+    values = [point[-3] for curve in curves for point in curve["test"]]
+    if not test_only:
+        values += [point[-3] for curve in curves for point in curve["training"]]
+    values += [row.paper for row in rows if row.paper is not None]
+    values += [row.aggregate.mean for row in rows if row.aggregate]
+    # The first rounds of a bad start would squeeze all that matters into a corner.
+    lowest = sorted(values)[len(values) // 20]
+    return max(0.0, 5 * (lowest // 5) - 2), min(101.0, max(values) + 2)
+
+
+def shared_legend(figure: Figure, panels: Any) -> None:
+    """Put one legend for all panels below them."""
+    entries: dict[str, Any] = {}
+    for panel in panels:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    figure.legend(
+        list(entries.values()), list(entries), loc="outside lower center", ncols=4, fontsize=8
+    )
+
+
+def name_of(rows: list[Row], method: str) -> str:
+    """Return a method's label, also where its period differs from variant to variant."""
+    labels = {row.label for row in rows if row.method == method}
+    if len(labels) == 1:
+        return labels.pop()
+    return {"feddc": "FedDC(1, b)", "fedavg-b": "FedAvg(b)"}.get(method, method)
+
+
+def has_paper(rows: list[Row]) -> bool:
+    return any(row.paper is not None for row in rows)
+
+
+def slug(text: str) -> str:
+    return "-".join("".join(c if c.isalnum() else " " for c in text.lower()).split())

@@ -1,0 +1,131 @@
+"""The plots of a comparison, readable without the text."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from lab.results.plot_style import (
+    GREEN,
+    GREY,
+    ORANGE,
+    Curves,
+    has_paper,
+    limits,
+    shared_legend,
+    slug,
+    styled,
+)
+from lab.results.result import Row, row_from_json
+from lab.results.variant_plot import over_variants
+
+
+def draw(results: dict[str, Any], curves: Curves, folder: Path) -> list[Path]:
+    """Draw accuracy over rounds, against aggregations and messages, and over the variants."""
+    rows = [row_from_json(values) for values in results["rows"]]
+    drawn = []
+    for variant in dict.fromkeys(row.variant for row in rows):
+        here = [row for row in rows if row.variant == variant]
+        mine = [curve for curve in curves if curve["variant"] == variant]
+        if mine:
+            end = f"-{slug(variant)}" if variant else ""
+            title = results["title"] + (f", {variant}" if variant else "")
+            drawn.append(_over_rounds(title, here, mine, folder / f"rounds{end}.png"))
+            drawn.append(_against_cost(title, here, mine, folder / f"communication{end}.png"))
+    if len({row.variant for row in rows}) > 1:
+        drawn.append(over_variants(results, rows, folder / "variants.png"))
+    return drawn
+
+
+def _over_rounds(title: str, rows: list[Row], curves: Curves, path: Path) -> Path:
+    """One panel for each method, with training and test accuracy, as in the paper's figures."""
+    columns = min(3, len(curves))
+    lines = -(-len(curves) // columns)
+    figure = Figure(figsize=(3.3 * columns, 2.5 * lines + 0.9), dpi=120, layout="constrained")
+    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flatten()
+    central = next((row.aggregate for row in rows if row.method == "central"), None)
+    for panel, curve in zip(panels, curves, strict=False):
+        row = next(row for row in rows if row.method == curve["method"])
+        _band(panel, curve["training"], 0, GREEN, "training, mean over hospitals")
+        _band(panel, curve["test"], 0, ORANGE, "test, each aggregate", marker="o")
+        if row.judged_by == "clients" and row.clients:
+            last = curve["test"][-1][0]
+            panel.plot(
+                [last], [row.clients.mean], "D", color="tab:brown", label="test, clients' mean"
+            )
+        if central and curve["method"] != "central":
+            panel.axhline(central.mean, color="black", ls=":", lw=1, label="all data together")
+        if row.paper is not None:
+            panel.axhline(row.paper, color=GREY, ls="--", lw=1, label="the paper's level")
+        panel.set_title(row.label, fontsize=10)
+        panel.grid(alpha=0.3)
+    for panel in panels[len(curves) :]:
+        panel.set_visible(False)
+    panels[0].set_ylim(*limits(rows, curves))
+    figure.suptitle(title, fontsize=11)
+    for panel in panels[len(curves) - columns : len(curves)]:
+        panel.set_xlabel("rounds")
+        panel.tick_params(labelbottom=True)
+    for panel in panels[::columns]:
+        panel.set_ylabel("accuracy, %")
+    shared_legend(figure, panels)
+    figure.savefig(path)
+    return path
+
+
+def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Path:
+    """Test accuracy against the number of aggregations, and against the models sent."""
+    figure = Figure(figsize=(10, 4.4), dpi=120, layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    styles = dict(styled(rows))
+    for curve in curves:
+        row = next(row for row in rows if row.method == curve["method"])
+        if not row.messages:
+            continue
+        colour, marker = styles[row.method]
+        for panel, column in zip(panels, (1, 2), strict=True):
+            points = [(point[column], point[3]) for point in curve["test"]]
+            if row.judged_by == "clients" and row.clients:
+                points = [(points[-1][0], row.clients.mean)]
+            panel.plot(
+                *zip(*points, strict=True),
+                color=colour,
+                marker=marker,
+                markersize=4,
+                lw=1.2,
+                label=row.label,
+            )
+        if row.paper is not None and row.method in ("feddc", "fedavg-1", "fedavg-b"):
+            for panel in panels:
+                panel.axhline(row.paper, color=colour, ls="--", lw=0.9, alpha=0.7)
+    central = next((row.aggregate for row in rows if row.method == "central"), None)
+    for panel, what in zip(panels, ("aggregations", "models sent by hospitals"), strict=True):
+        if central:
+            panel.axhline(central.mean, color="black", ls=":", lw=1, label="all data together")
+        panel.set_xscale("log")
+        panel.set_xlabel(f"{what} (logarithmic)")
+        panel.grid(alpha=0.3, which="both")
+    panels[0].set_ylabel("test accuracy, %")
+    panels[0].set_ylim(*limits(rows, curves, test_only=True))
+    figure.suptitle(
+        f"{title}; dashed: the paper's levels" if has_paper(rows) else title, fontsize=11
+    )
+    shared_legend(figure, panels)
+    figure.savefig(path)
+    return path
+
+
+def _band(
+    panel: Axes, points: list[list[float]], x: int, colour: str, label: str, marker: str = ""
+) -> None:
+    """Draw a mean and the range of the seeds; the last three columns are mean, least, most."""
+    if not points:
+        return
+    xs = [point[x] for point in points]
+    mean, low, high = ([point[column] for point in points] for column in (-3, -2, -1))
+    panel.plot(xs, mean, color=colour, lw=1.2, marker=marker, markersize=3, label=label)
+    panel.fill_between(xs, low, high, color=colour, alpha=0.2, lw=0)

@@ -1,0 +1,200 @@
+"""A comparison's results: one row for each method in each variant, and what FedDC gains."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lab.experiments import PaperFigure
+from lab.results.hardware import hardware
+from lab.results.statistics import Spread, spread, verdict
+from lab.sweep import Plan, Record
+from lab.sweep.plan import Cell
+from learning.metrics import Figures
+
+FORMAT = "feddc-results-1"
+_COMPARED = ("fedavg-b", "fedavg-1", "radon-b", "radon-1")
+
+
+def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[str, Any]:
+    """Return what goes into results.json."""
+    experiment = plan.experiment
+    rows = [_row(plan, cell, records) for cell in plan.cells]
+    return {
+        "format": FORMAT,
+        "experiment": experiment.name,
+        "title": experiment.title,
+        "source": experiment.source,
+        "claim": experiment.claim,
+        "note": experiment.note,
+        "setting": plan.request.setting,
+        "judged": experiment.judged,
+        "x_label": experiment.x_label,
+        "settings": experiment.settings | plan.size.settings,
+        "learning_rates": list(plan.size.learning_rates),
+        "learning_rates_chosen": experiment.choose,
+        "validation": plan.size.validation,
+        "test_sample": plan.size.test_sample,
+        "seeds": list(plan.seeds),
+        "when": f"{datetime.now(UTC):%Y-%m-%d}",
+        "hardware": hardware(),
+        "seconds": round(seconds, 1),
+        "core_seconds": round(sum(record.seconds for record in records.values()), 1),
+        "rows": [asdict(row) for row in rows],
+        "gains": [asdict(gain) for gain in gains(rows)],
+    }
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method in one variant; accuracies in per cent, over seeds."""
+
+    variant: str
+    x: float | None
+    method: str
+    label: str
+    judged_by: str
+    paper: float | None
+    paper_deviation: float | None
+    settings: dict[str, Any]
+    learning_rates: list[float]
+    candidates: dict[str, float | None]
+    aggregate: Spread | None
+    balanced: Spread | None
+    clients: Spread | None
+    clients_balanced: Spread | None
+    train: Spread | None
+    hand_overs: int
+    aggregations: int
+    messages: int
+    client_rounds: int
+    seconds: float
+    diverged: int
+
+    @property
+    def headline(self) -> Spread | None:
+        """What the method is judged by."""
+        return self.clients if self.judged_by == "clients" else self.aggregate
+
+
+def row_from_json(values: dict[str, Any]) -> Row:
+    """Read a row back."""
+    names = ("aggregate", "balanced", "clients", "clients_balanced", "train")
+    return Row(**values | {name: spread_from_json(values[name]) for name in names})
+
+
+def spread_from_json(values: dict[str, Any] | None) -> Spread | None:
+    if values is None:
+        return None
+    interval = tuple(values["interval"]) if values["interval"] else None
+    return Spread(values["mean"], values["max_deviation"], tuple(values["values"]), interval)
+
+
+def _row(plan: Plan, cell: Cell, records: Mapping[str, Record]) -> Row:
+    rates = [plan.rate_of(cell, seed, records) for seed in plan.seeds]
+    finals = [
+        records.get(plan.final(cell, seed, rate).key)
+        for seed, rate in zip(plan.seeds, rates, strict=True)
+        if rate is not None
+    ]
+    done = [record for record in finals if record is not None and record.status == "done"]
+    paper = cell.variant.paper.get(cell.method.name) or _paper(plan, cell)
+    some = done[0] if done else None
+    return Row(
+        variant=cell.variant.label,
+        x=cell.variant.x,
+        method=cell.method.name,
+        label=cell.method.label,
+        judged_by=cell.method.judged_by,
+        paper=paper.accuracy if paper else None,
+        paper_deviation=paper.deviation if paper else None,
+        settings=cell.variant.settings | cell.method.settings,
+        learning_rates=sorted({rate for rate in rates if rate is not None}),
+        candidates=_candidates(plan, cell, records),
+        aggregate=_over_seeds([record.test for record in done], "accuracy"),
+        balanced=_over_seeds([record.test for record in done], "balanced_accuracy"),
+        clients=_over_seeds([record.clients for record in done], "accuracy"),
+        clients_balanced=_over_seeds([record.clients for record in done], "balanced_accuracy"),
+        train=_over_seeds([record.trained_on for record in done], "accuracy"),
+        hand_overs=some.hand_overs if some else 0,
+        aggregations=some.aggregations if some else 0,
+        messages=some.messages if some else 0,
+        client_rounds=some.client_rounds if some else 0,
+        seconds=round(sum(record.seconds for record in done) / max(1, len(done)), 2),
+        diverged=len(plan.seeds) - len(done),
+    )
+
+
+def _paper(plan: Plan, cell: Cell) -> PaperFigure | None:
+    """Return the experiment's own figure, unless its variants have theirs."""
+    if any(variant.paper for variant in plan.experiment.variants_in(plan.request.setting)):
+        return None
+    return plan.experiment.paper.get(cell.method.name)
+
+
+def _candidates(plan: Plan, cell: Cell, records: Mapping[str, Record]) -> dict[str, float | None]:
+    """Return the validation accuracy of each learning rate, mean over the seeds it was tried on;
+    none where it diverged on all."""
+    if len(plan.rates(cell)) == 1:
+        return {}
+    scores = [plan.scores(cell, seed, records) for seed in plan.choosing_seeds]
+    found = {rate: [each[rate] for each in scores if rate in each] for rate in plan.rates(cell)}
+    return {
+        f"{rate:g}": round(100 * sum(each) / len(each), 2) if each else None
+        for rate, each in found.items()
+    }
+
+
+def _over_seeds(figures: list[Figures | None], name: str) -> Spread | None:
+    values = [round(100 * getattr(each, name), 3) for each in figures if each is not None]
+    return spread(values) if values else None
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What FedDC gains over another method, in points, paired over seeds."""
+
+    variant: str
+    method: str
+    over: str
+    over_label: str
+    gain: Spread
+    balanced_gain: Spread | None
+    paper: float | None
+    verdict: str
+
+
+def gains(rows: list[Row]) -> list[Gain]:
+    """Compare FedDC with FedAvg at the same period and at the same communication."""
+    found = []
+    for variant in dict.fromkeys(row.variant for row in rows):
+        here = {row.method: row for row in rows if row.variant == variant}
+        for ours in [row for row in here.values() if row.method.startswith("feddc")]:
+            for other in _COMPARED:
+                if other in here and (gain := _gain(ours, here[other])):
+                    found.append(gain)
+    return found
+
+
+def _gain(ours: Row, other: Row) -> Gain | None:
+    if ours.headline is None or other.headline is None or ours.diverged or other.diverged:
+        return None
+    difference = _paired(ours.headline, other.headline)
+    paper = ours.paper - other.paper if ours.paper and other.paper else None
+    return Gain(
+        variant=ours.variant,
+        method=ours.label,
+        over=other.method,
+        over_label=other.label,
+        gain=difference,
+        balanced_gain=_paired(ours.balanced, other.balanced)
+        if ours.balanced and other.balanced
+        else None,
+        paper=None if paper is None else round(paper, 2),
+        verdict=verdict(difference),
+    )
+
+
+def _paired(ours: Spread, other: Spread) -> Spread:
+    pairs = zip(ours.values, other.values, strict=True)
+    return spread([round(mine - theirs, 3) for mine, theirs in pairs])

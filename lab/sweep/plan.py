@@ -1,0 +1,140 @@
+"""What a comparison has to train: candidates for the learning rate, then what is reported."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lab.experiments import Experiment, ExperimentError, Method, SettingName, Variant, methods_of
+from lab.experiments.definition import Values
+from lab.sweep.record import Record
+from lab.sweep.trial import Trial
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asked for."""
+
+    experiment: Experiment
+    setting: SettingName
+    methods: tuple[str, ...] = ()
+    seeds: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "experiment": self.experiment.model_dump(by_alias=True, mode="json"),
+            "setting": self.setting,
+            "methods": list(self.methods),
+            "seeds": self.seeds,
+        }
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> "Request":
+        experiment = Experiment.parse(values["experiment"], source="sweep.json")
+        return Request(experiment, values["setting"], tuple(values["methods"]), values["seeds"])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of the table: a method in a variant."""
+
+    variant: Variant
+    method: Method
+
+
+class Plan:
+    """The trials of a request."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.experiment = request.experiment
+        self.size = self.experiment.setting(request.setting)
+        self.seeds = tuple(range(request.seeds or self.size.seeds))
+        self.cells = tuple(self._cells())
+        if not self.cells:
+            raise ExperimentError(f"{self.experiment.name} has none of these methods")
+
+    def _cells(self) -> Iterator[Cell]:
+        for variant in self.experiment.variants_in(self.request.setting):
+            for method in methods_of(
+                self.experiment, self.request.setting, self.base(variant), self.request.methods
+            ):
+                if method.name in (variant.methods or (method.name,)):
+                    yield Cell(variant, method)
+
+    def base(self, variant: Variant) -> Values:
+        """Return the settings that all methods share in a variant."""
+        return self.experiment.settings | self.size.settings | variant.settings
+
+    @property
+    def choosing_seeds(self) -> tuple[int, ...]:
+        """The seeds whose validation data a learning rate is chosen by."""
+        return self.seeds[:1] if self.experiment.choose == "once" else self.seeds
+
+    def candidates(self) -> list[Trial]:
+        """Return the trials that learning rates are chosen by; none if there is no choice."""
+        return [
+            self.candidate(cell, seed, rate)
+            for seed, cell in self._in_order(self.choosing_seeds)
+            if len(self.rates(cell)) > 1
+            for rate in self.rates(cell)
+        ]
+
+    def rates(self, cell: Cell) -> tuple[float, ...]:
+        """Return the learning rates to choose from; a variant may be about one of them."""
+        own = cell.variant.settings.get("learning-rate")
+        return self.size.learning_rates if own is None else (float(own),)
+
+    def candidate(self, cell: Cell, seed: int, rate: float) -> Trial:
+        return self._trial(cell, seed, rate, self.size.validation)
+
+    def finals(self, records: Mapping[str, Record]) -> list[Trial]:
+        """Return the trials that are reported; where nothing is held back, candidates do."""
+        return [
+            self.final(cell, seed, rate)
+            for seed, cell in self._in_order(self.seeds)
+            if (rate := self.rate_of(cell, seed, records)) is not None
+        ]
+
+    def final(self, cell: Cell, seed: int, rate: float) -> Trial:
+        return self._trial(cell, seed, rate, {})
+
+    def scores(self, cell: Cell, seed: int, records: Mapping[str, Record]) -> dict[float, float]:
+        """Return what each learning rate reached on validation data; without those diverged."""
+        chooser = seed if seed in self.choosing_seeds else self.choosing_seeds[0]
+        scores = {}
+        for rate in self.rates(cell):
+            record = records.get(self.candidate(cell, chooser, rate).key)
+            by_clients = cell.method.judged_by == "clients"
+            if record and (figures := record.clients_held_out if by_clients else record.held_out):
+                balanced = self.experiment.judged == "balanced-accuracy"
+                scores[rate] = figures.balanced_accuracy if balanced else figures.accuracy
+        return scores
+
+    def rate_of(self, cell: Cell, seed: int, records: Mapping[str, Record]) -> float | None:
+        """Return the chosen learning rate (of equals the smallest), if any trains at all."""
+        if len(self.rates(cell)) == 1:
+            return self.rates(cell)[0]
+        scores = self.scores(cell, seed, records)
+        return max(scores, key=lambda rate: (scores[rate], -rate)) if scores else None
+
+    def _in_order(self, seeds: tuple[int, ...]) -> Iterator[tuple[int, Cell]]:
+        """Yield the trials that share their data one after the other: loading takes seconds."""
+        for variant in dict.fromkeys(cell.variant.label for cell in self.cells):
+            for seed in seeds:
+                for cell in self.cells:
+                    if cell.variant.label == variant:
+                        yield seed, cell
+
+    def _trial(self, cell: Cell, seed: int, rate: float, validation: Values) -> Trial:
+        values = self.base(cell.variant) | cell.method.settings | validation
+        return Trial(
+            variant=cell.variant.label,
+            method=cell.method.name,
+            seed=seed,
+            learning_rate=rate,
+            values=values,
+            central=cell.method.central,
+            way=self.size.way,
+            test_sample=self.size.test_sample,
+            evaluations=self.size.evaluations,
+        )

@@ -1,0 +1,63 @@
+"""What came of one trial, as it is kept on disk."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from learning.metrics import Figures
+
+Point = tuple[int, int, int, float, float]
+"""Rounds, aggregations and messages so far; accuracy and balanced accuracy on the test set."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A trial's figures; `clients` are means over the hospitals' own models.
+
+    `held_out` and `clients_held_out` are on validation data, `trained_on` on all hospitals'
+    training data. A trial that diverged has a reason and no figures.
+    """
+
+    variant: str
+    method: str
+    seed: int
+    learning_rate: float
+    status: Literal["done", "diverged"]
+    reason: str = ""
+    test: Figures | None = None
+    clients: Figures | None = None
+    held_out: Figures | None = None
+    clients_held_out: Figures | None = None
+    trained_on: Figures | None = None
+    curve: list[Point] = field(default_factory=list)
+    training: list[tuple[int, float]] = field(default_factory=list)
+    hand_overs: int = 0
+    aggregations: int = 0
+    messages: int = 0
+    seconds: float = 0.0
+    client_rounds: int = 0
+    way: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> "Record":
+        names = ("test", "clients", "held_out", "clients_held_out", "trained_on")
+        figures = {name: Figures(**values[name]) if values[name] else None for name in names}
+        curves = {
+            "curve": [tuple(point) for point in values["curve"]],
+            "training": [tuple(point) for point in values["training"]],
+        }
+        return Record(**values | figures | curves)
+
+
+def mean_figures(figures: list[Figures]) -> Figures | None:
+    """Return the mean over hospitals."""
+    if not figures:
+        return None
+    return Figures(
+        *(
+            sum(getattr(each, name) for each in figures) / len(figures)
+            for name in ("loss", "accuracy", "balanced_accuracy")
+        )
+    )

@@ -1,0 +1,73 @@
+"""From a request to all its records: what is there already is not trained again."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from lab.engine.ways import cores as usable_cores
+from lab.sweep.folder import RunFolder
+from lab.sweep.plan import Plan
+from lab.sweep.pool import train_all
+from lab.sweep.record import Record
+from lab.sweep.trial import Trial
+
+
+class Stopped(Exception):
+    """The user stopped it; what is done is kept."""
+
+
+class Watcher(Protocol):
+    """Whoever shows how it goes."""
+
+    def planned(self, plan: Plan, trials: int, client_rounds: int) -> None:
+        """So much of this plan is left to do, as far as that is known."""
+
+    def progress(self, trial: Trial, client_rounds: int) -> None:
+        """A trial has got so far."""
+
+    def done(self, trial: Trial, record: Record) -> None:
+        """A trial is done."""
+
+
+def sweep(
+    plan: Plan,
+    folder: RunFolder,
+    *,
+    watcher: Watcher,
+    stop: Callable[[], bool],
+    workers: int | None = None,
+) -> dict[str, Record]:
+    """Train what is missing, first the candidates for the learning rates; return all records."""
+    records = folder.records()
+    cores = usable_cores()
+    for stage in (plan.candidates, lambda: plan.finals(records)):
+        missing = [trial for trial in _once(stage()) if trial.key not in records]
+        watcher.planned(plan, *left(plan, records))
+        for trial, record in train_all(
+            [(trial, folder.checkpoint(trial.key)) for trial in missing],
+            workers=workers or cores,
+            cores=max(1, cores // max(1, min(workers or cores, len(missing)))),
+            on_progress=watcher.progress,
+            stop=stop,
+        ):
+            folder.keep(trial.key, record)
+            records[trial.key] = record
+            watcher.done(trial, record)
+        if any(trial.key not in records for trial in missing):
+            raise Stopped
+    return records
+
+
+def left(plan: Plan, records: Mapping[str, Record]) -> tuple[int, int]:
+    """Return how many trials and client-rounds are missing; a learning rate that is not chosen yet
+    is taken to be the first."""
+    trials = {trial.key: trial for trial in plan.candidates()}
+    for seed, cell in [(seed, cell) for seed in plan.seeds for cell in plan.cells]:
+        rate = plan.rate_of(cell, seed, records)
+        trial = plan.final(cell, seed, plan.rates(cell)[0] if rate is None else rate)
+        trials[trial.key] = trial
+    missing = [trial for key, trial in trials.items() if key not in records]
+    return len(missing), sum(trial.client_rounds for trial in missing)
+
+
+def _once(trials: list[Trial]) -> list[Trial]:
+    return list({trial.key: trial for trial in trials}.values())

@@ -1,0 +1,133 @@
+"""Trains one trial: on the engine, or on all data together."""
+
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lab.engine import Diverged, History, Rate, Way, run
+from lab.engine.judging import pooled
+from lab.sweep.central import train_centrally
+from lab.sweep.record import Record, mean_figures
+from lab.sweep.trial import Trial
+from learning.local_data import load_dataset, load_shares
+from learning.metrics import Figures
+from learning.trainer import Task
+from protocol.model_bytes import ModelState
+from protocol.randomness import derive_seed, shared_init_seed
+from server_app.evaluation import Evaluator
+from server_app.settings import Settings
+
+Progress = Callable[[int], None]
+_POINTS = 300
+_AUTO: dict[str, Way] = {}
+
+
+def train(
+    trial: Trial,
+    *,
+    workers: int = 1,
+    checkpoint: Path | None = None,
+    on_progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Record | None:
+    """Return what came of it; None: it was stopped, and goes on from its checkpoint."""
+    tell = on_progress or (lambda _: None)
+    began = time.monotonic()
+    try:
+        if trial.central:
+            record = train_centrally(trial, tell, stop)
+        else:
+            record = _train_federated(trial, workers, checkpoint, tell, stop)
+    except Diverged as error:
+        record = _record(trial, status="diverged", reason=str(error))
+    if record is None:
+        return None
+    if record.status == "done" and record.test and not math.isfinite(record.test.loss):
+        record = _record(trial, status="diverged", reason="the last model's loss is not finite")
+    seconds = time.monotonic() - began
+    return Record(**{**vars(record), "seconds": seconds, "client_rounds": trial.client_rounds})
+
+
+def _train_federated(
+    trial: Trial,
+    workers: int,
+    checkpoint: Path | None,
+    tell: Progress,
+    stop: Callable[[], bool] | None,
+) -> Record | None:
+    settings = trial.settings
+    hospitals = settings.algorithm.hospitals
+
+    def on_progress(rate: Rate) -> None:
+        tell(rate.round * hospitals)
+
+    kind = f"{settings.training.model}{settings.training.model_options}{settings.local}"
+    outcome = run(
+        settings,
+        # Tried once in each process: a trial takes as long as some of the runs.
+        way=_AUTO.get(kind, trial.way) if trial.way == "auto" else trial.way,
+        workers=workers,
+        evaluate_every=max(1, settings.algorithm.rounds // trial.evaluations),
+        evaluate_held_out=settings.local.held_out > 0,
+        test_sample=trial.test_sample,
+        on_progress=on_progress,
+        checkpoint=checkpoint,
+        stop=stop,
+    )
+    if not outcome.complete:
+        return None
+    _AUTO[kind] = outcome.way
+    history = outcome.history
+    return _record(
+        trial,
+        status="done",
+        test=outcome.final,
+        clients=mean_figures(history.clients),
+        held_out=history.held_out,
+        clients_held_out=mean_figures(history.clients_held_out),
+        trained_on=_on_training_data(settings, outcome.model),
+        **_curves(history),
+        hand_overs=history.hand_overs,
+        aggregations=history.aggregations,
+        messages=history.messages,
+        way=outcome.way,
+    )
+
+
+def _curves(history: History) -> dict[str, object]:
+    stride = math.ceil(len(history.training) / _POINTS)
+    training = history.training[::-1][::stride][::-1]  # the last one is always there
+    return {
+        "curve": [
+            (
+                point.round,
+                point.aggregations,
+                point.messages,
+                point.figures.accuracy,
+                point.figures.balanced_accuracy,
+            )
+            for point in history.evaluations
+        ],
+        "training": [(round_, accuracy) for round_, _, accuracy in training],
+    }
+
+
+def _on_training_data(settings: Settings, model: ModelState) -> Figures | None:
+    seed = settings.algorithm.seed
+    dataset = load_dataset(settings.local, seed)
+    shares = load_shares(settings.local, settings.algorithm.hospitals, seed)
+    init = shared_init_seed(derive_seed(seed, "training"))
+    examples = pooled([share.train for share in shares])
+    task = Task(dataset.shape, len(dataset.classes))
+    return Evaluator(settings.training, task, examples, seed=init).figures(model)
+
+
+def _record(trial: Trial, **values: object) -> Record:
+    return Record(
+        trial.variant,
+        trial.method,
+        trial.seed,
+        trial.learning_rate,
+        **values,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,53 @@
+"""One training of a sweep: a method with one learning rate and one seed."""
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+
+from lab.engine import Way
+from lab.experiments.definition import Central, Values
+from protocol import __version__
+from server_app.settings import Settings
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a worker needs to know to train it."""
+
+    variant: str
+    method: str
+    seed: int
+    learning_rate: float
+    values: Values = field(hash=False)
+    central: Central | None
+    way: Way
+    test_sample: int | None
+    evaluations: int
+
+    @cached_property
+    def settings(self) -> Settings:
+        own = {"learning-rate": self.learning_rate, "seed": self.seed}
+        return Settings.from_run_config(self.values | own, source=f"{self.method}'s settings")
+
+    @cached_property
+    def key(self) -> str:
+        """A name for its files: readable, and another for other settings or another version."""
+        what = asdict(self) | {"settings": self.settings.as_config(), "version": __version__}
+        what["central"] = self.central.model_dump() if self.central else None
+        text = json.dumps(what, sort_keys=True)
+        said = f"{self.variant} {self.method} {self.learning_rate:g} {self.seed}"
+        words = re.sub(r"[^a-z0-9.]+", "-", said.lower()).strip("-")
+        return f"{words}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+    @property
+    def client_rounds(self) -> int:
+        """How much there is to compute, in steps of one model."""
+        if self.central:
+            return self.central.steps
+        return self.settings.algorithm.rounds * self.settings.algorithm.hospitals
+
+    def __str__(self) -> str:
+        place = f"{self.variant}, " if self.variant else ""
+        return f"{place}{self.method}, rate {self.learning_rate:g}, seed {self.seed}"

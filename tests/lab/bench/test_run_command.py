@@ -1,0 +1,106 @@
+"""`feddc lab run` and its relatives from the command line to the files."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lab.cli import main
+
+Feddc = Callable[..., tuple[int, str, str]]
+QUICK = "--dataset breast-cancer --hospitals 4 --samples 6 --seeds 1 --workers 1"
+FEW = "--set rounds=6 --set aggregation-period=3 --methods feddc,fedavg-b,fedavg-1"
+
+
+@pytest.fixture
+def feddc(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Feddc:
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["feddc", "lab", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        captured = capsys.readouterr()
+        return int(end.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+def test_own_data_are_compared_with_a_table_results_and_plots(feddc: Feddc, tmp_path: Path) -> None:
+    code, out, _ = feddc("run", *QUICK.split(), *FEW.split())
+    assert code == 0
+    assert "FedDC(1, 3) over FedAvg(1):" in out
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert {path.name for path in folder.iterdir()} == {
+        "communication.png",
+        "curves.json",
+        "results.json",
+        "rounds.png",
+        "sweep.json",
+        "trials",
+    }
+    results = json.loads((folder / "results.json").read_text())
+    assert [row["method"] for row in results["rows"]] == ["feddc", "fedavg-1", "fedavg-b"]
+    assert all(set(row["candidates"]) == {"0.01", "0.03", "0.1"} for row in results["rows"])
+    assert str(tmp_path) not in (folder / "results.json").read_text()
+
+
+def test_json_is_one_line(feddc: Feddc) -> None:
+    code, out, _ = feddc("run", *QUICK.split(), *FEW.split(), "--json")
+    assert code == 0
+    (found,) = json.loads(out)
+    assert found["experiment"] == "breast-cancer"
+    assert {"run_dir", "rows", "gains", "hardware", "seconds"} <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("run", "name an experiment"),
+        ("run nothing", "no experiment is called 'nothing'"),
+        ("run synthetic --setting small", "--setting must be laptop or full, got 'small'"),
+        ("run synthetic --samples 3", "--hospitals, --samples and --set belong to --dataset"),
+        ("run synthetic mnist --run-dir x", "--run-dir is for one experiment at a time"),
+        ("run synthetic --dataset digits", "give the names of experiments or --dataset, not both"),
+        ("run --dataset digits", "--dataset needs --hospitals and --samples"),
+        ("run --dataset nothing:x --hospitals 4 --samples 4", "got 'nothing'"),
+        ("run --dataset image-folder:/nowhere --hospitals 4 --samples 4", "/nowhere"),
+        ("run --dataset digits --hospitals 400 --samples 40", "lower hospitals"),
+        ("run synthetic --methods fedx", "'fedx': choose from feddc"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(
+    arguments: str, message: str, feddc: Feddc, tmp_path: Path
+) -> None:
+    code, out, err = feddc(*arguments.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("feddc: ")
+    assert err.count("\n") == 1
+    assert message in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_has_every_experiment_with_its_state(
+    feddc: Feddc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FEDDC_DATA", raising=False)
+    code, out, _ = feddc("list", "--json")
+    assert code == 0
+    states = {line["name"]: line["state"] for line in json.loads(out)}
+    assert states["synthetic"] == "ready"
+    assert states["mnist"] == "set FEDDC_DATA to the folder above mnist/"
+
+
+def test_runs_are_compared_side_by_side(feddc: Feddc, tmp_path: Path) -> None:
+    for name, seeds in (("one", "1"), ("two", "2")):
+        options = [*QUICK.replace("--seeds 1", f"--seeds {seeds}").split(), *FEW.split()]
+        assert feddc("run", *options, "--run-dir", f"runs/{name}")[0] == 0
+    code, out, _ = feddc("compare", "runs/one", "runs/two")
+    assert code == 0
+    assert "laptop, 2 seeds" in out
+    assert "FedAvg(3)" in out
+    assert feddc("compare", "runs")[2].startswith("feddc: runs is no comparison's folder")
