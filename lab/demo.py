@@ -125,5 +125,5 @@ def _show(rows: list[Row]) -> None:
     console.print(
         "FedDC(1, 10) hands models on after every round and aggregates every tenth. FedAvg(b) "
         "aggregates every b rounds.\nOne seed: differences of a few points are noise. "
-        "docs/when-to-use.md says what to expect where."
+        "docs/when-it-helps.md says what to expect where."
     )

@@ -6,8 +6,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lab.experiments import Experiment, experiment_names, load_experiment, study_names
+from lab.experiments import (
+    Experiment,
+    ExperimentError,
+    experiment_names,
+    load_experiment,
+    study_names,
+)
 from learning.data.sources import SOURCES, default_folder
+
+READY = "ready"
 
 
 def show_list(*, json_output: bool) -> None:
@@ -45,8 +53,16 @@ def state(experiment: Experiment) -> str:
         return experiment.needs
     dataset = str(experiment.settings.get("dataset", "digits"))
     if dataset not in SOURCES:
-        return "ready"
+        return READY
     folder = default_folder(dataset)
-    if folder is None:
-        return f"set FEDDC_DATA to the folder above {SOURCES[dataset].default}/"
-    return "ready" if folder.is_dir() else f"needs {folder} ({SOURCES[dataset].publisher})"
+    if experiment.settings.get("data-dir") or (folder is not None and folder.is_dir()):
+        return READY
+    source = SOURCES[dataset]
+    missing = f"needs $FEDDC_DATA/{source.default}/ from {source.publisher}"
+    return f"{missing}; {experiment.stand_in} needs no files" if experiment.stand_in else missing
+
+
+def check_ready(experiment: Experiment) -> None:
+    """Say what is missing before anything is started."""
+    if (found := state(experiment)) != READY:
+        raise ExperimentError(f"{experiment.name}: {found}")

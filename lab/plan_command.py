@@ -29,7 +29,7 @@ def show_plan(question: Question, *, figures: Path | None, json_output: bool) ->
         )
     console.print(
         "This is the theory, for convex risks, Radon points and n₀(ε, δ) = 1/ε · log 1/δ. "
-        "docs/when-to-use.md says what was measured."
+        "docs/when-it-helps.md says what was measured."
     )
     for path in drawn:
         console.print(f"figure: {path}", soft_wrap=True)

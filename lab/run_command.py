@@ -12,6 +12,7 @@ from rich.console import Console
 from lab.engine import leg_by_leg
 from lab.experiments import ExperimentError, SettingName, load_experiment
 from lab.experiments.own_data import own_data
+from lab.list_command import check_ready
 from lab.results.curves import curves
 from lab.results.plots import draw
 from lab.results.result import results
@@ -71,6 +72,7 @@ def run_all(
     try:
         plans = [Plan(request) for request in requests]
         for plan in plans:
+            check_ready(plan.experiment)
             _check(plan)
         with watching(errors) as watch, leg_by_leg() as stop:
             for plan in plans:

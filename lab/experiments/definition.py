@@ -96,6 +96,9 @@ class Experiment(Part):
     needs: str = ""
     """What is not there yet that it needs; empty: it can be run."""
 
+    stand_in: str = ""
+    """Another experiment of the same shape, for those who lack the data."""
+
     methods: tuple[str, ...] = ()
     judged: Literal["accuracy", "balanced-accuracy"] = "accuracy"
     choose: Literal["once", "each-seed"] = "once"

@@ -1,5 +1,6 @@
 """The machine that figures come from: times mean nothing without it."""
 
+import os
 import platform
 import re
 from pathlib import Path
@@ -9,8 +10,8 @@ import torch
 from lab.engine.ways import cores
 
 
-def hardware() -> dict[str, str | int]:
-    """Return processor, cores, graphics card and versions, and no name of the machine."""
+def hardware() -> dict[str, str | int | float]:
+    """Return processor, cores, graphics card, versions and load, and no name of the machine."""
     return {
         "processor": _processor(),
         "cores": cores(),
@@ -18,6 +19,8 @@ def hardware() -> dict[str, str | int]:
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        # A machine that had other work to do took longer than it would have.
+        "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else 0.0,
     }
 
 

@@ -25,7 +25,8 @@ splits for every method.
   set.
 - **Verdicts**: *ahead* and *behind* need a 95 % interval of the paired difference without 0 in it,
   or, with fewer than five seeds, all seeds to agree, which is weak evidence. Else: *no difference*.
-- **Seconds** are of one training on one core, with another one beside it.
+- **Seconds** are of one training on one core, with others beside it. Where the load is above the
+  number of cores, the machine had other work to do too, and everything took longer than it would.
 """
 
 
@@ -94,6 +95,7 @@ def ran(results: Results) -> str:
     """Say how the figures came about."""
     hardware = results["hardware"]
     machine = hardware["gpu"] or hardware["processor"]
+    load = hardware.get("load") or "unknown"
     seeds = results["seeds"]
     rates = ", ".join(f"{rate:g}" for rate in results["learning_rates"])
     chosen = (
@@ -104,7 +106,8 @@ def ran(results: Results) -> str:
     return (
         f"`feddc lab run {results['experiment']} --setting {results['setting']} "
         f"--seeds {len(seeds)}`: seeds {seeds[0]} to {seeds[-1]}, {results['seconds']:.0f} s on "
-        f"{hardware['cores']} cores ({machine}, PyTorch {hardware['torch']}), {results['when']}. "
+        f"{hardware['cores']} cores ({machine}, PyTorch {hardware['torch']}; load {load} at the "
+        f"end), {results['when']}. "
         f"Learning rates {rates}, chosen {chosen}. Settings: {settings_text(results['settings'])}."
     )
 

@@ -1,8 +1,11 @@
 """Trains one trial: on the engine, or on all data together."""
 
+import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from lab.engine import Diverged, History, Rate, Way, run
@@ -35,10 +38,11 @@ def train(
     tell = on_progress or (lambda _: None)
     began = time.monotonic()
     try:
-        if trial.central:
-            record = train_centrally(trial, tell, stop)
-        else:
-            record = _train_federated(trial, workers, checkpoint, tell, stop)
+        with _without_warnings():
+            if trial.central:
+                record = train_centrally(trial, tell, stop)
+            else:
+                record = _train_federated(trial, workers, checkpoint, tell, stop)
     except Diverged as error:
         record = _record(trial, status="diverged", reason=str(error))
     if record is None:
@@ -46,7 +50,7 @@ def train(
     if record.status == "done" and record.test and not math.isfinite(record.test.loss):
         record = _record(trial, status="diverged", reason="the last model's loss is not finite")
     seconds = time.monotonic() - began
-    return Record(**{**vars(record), "seconds": seconds, "client_rounds": trial.client_rounds})
+    return replace(record, seconds=seconds, client_rounds=trial.client_rounds)
 
 
 def _train_federated(
@@ -93,6 +97,18 @@ def _train_federated(
         messages=history.messages,
         way=outcome.way,
     )
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Leave out Flower's warnings: that a method may fail is what an experiment finds out."""
+    logger = logging.getLogger("flwr")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _curves(history: History) -> dict[str, object]:

@@ -18,8 +18,8 @@ _LINE_SECONDS = 10.0
 class Watch:
     """Adds up what is done over all plans of a command.
 
-    The time left follows from the client-rounds still to do and the speed at which those of the
-    same experiment were done; before there is one, from all.
+    A client-round of one experiment can take a hundred times as long as one of another. So the time
+    left is that of the experiment under way, from its own speed, and those to come are named.
     """
 
     clock = staticmethod(time.monotonic)
@@ -70,13 +70,16 @@ class Watch:
 
     @property
     def seconds_left(self) -> float | None:
-        done, total = self.client_rounds
-        # Nothing can be said while the first are still being loaded.
-        return (total - done) / self.speed if self._done.get(self._now) else None
+        if not self._done.get(self._now):
+            return None  # nothing can be said while the first are still being loaded
+        _, left = self._left[self._now]
+        return (left - sum(self._under_way.values())) / self.speed
 
     def __str__(self) -> str:
         trials = self._trials + sum(left for left, _ in self._left.values())
         left = "" if self.seconds_left is None else f", {_time(self.seconds_left)} left"
+        if left and (later := [name for name in self._left if name not in self._started]):
+            left += f", then {', '.join(later)}"
         speed = f", {self.speed:,.0f} client-rounds/s" if self.speed >= 1 else ""
         return f"{self._now}: {self._trials} of {trials} trainings{speed}{left}"
 

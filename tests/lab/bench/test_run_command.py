@@ -92,7 +92,20 @@ def test_the_list_has_every_experiment_with_its_state(
     assert code == 0
     states = {line["name"]: line["state"] for line in json.loads(out)}
     assert states["synthetic"] == "ready"
-    assert states["mnist"] == "set FEDDC_DATA to the folder above mnist/"
+    assert states["mnist"].startswith("needs $FEDDC_DATA/mnist/ from the MNIST database")
+    assert "clipping and noise" in states["privacy"]
+
+
+def test_without_the_data_it_is_said_what_is_missing_and_what_would_do_instead(
+    feddc: Feddc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FEDDC_DATA", str(tmp_path / "empty"))
+    code, _, err = feddc("run", "susy")
+    assert code == 2
+    assert "susy: needs $FEDDC_DATA/susy/ from the UCI repository" in err
+    assert "susy-stand-in needs no files" in err
+    assert feddc("run", "privacy")[2].startswith("feddc: privacy can't be run yet: needs clipping")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_runs_are_compared_side_by_side(feddc: Feddc, tmp_path: Path) -> None:

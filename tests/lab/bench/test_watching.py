@@ -1,4 +1,4 @@
-"""How a sweep is shown: speed and time left over everything that is still to do."""
+"""How a sweep is shown: speed, time left, and what comes after it."""
 
 import io
 
@@ -10,7 +10,9 @@ from lab.sweep.watching import Watch, watching
 from tests.lab.bench.conftest import plan
 
 
-def test_the_time_left_counts_later_experiments_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_follows_from_the_experiments_own_speed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     now = 0.0
     monkeypatch.setattr(Watch, "clock", staticmethod(lambda: now))
     watch = Watch(Console(file=io.StringIO()))
@@ -25,11 +27,12 @@ def test_the_time_left_counts_later_experiments_too(monkeypatch: pytest.MonkeyPa
     now = 4.0
     watch.done(trial, Record("", "feddc", 0, 0.1, "done"))
     assert watch.client_rounds == (24, 72)
-    assert watch.seconds_left == 8.0
-    assert str(watch) == "tiny: 1 of 3 trainings, 6 client-rounds/s, 0:08 min left"
+    assert watch.seconds_left == 4.0
+    assert str(watch) == "tiny: 1 of 3 trainings, 6 client-rounds/s, 0:04 min left, then second"
 
     watch.progress(first.final(first.cells[1], 0, 0.1), 12)
     assert watch.client_rounds == (36, 72)
+    assert watch.seconds_left == pytest.approx(12 / 9)
 
 
 def test_a_terminal_has_a_bar_and_a_log_has_lines() -> None:
