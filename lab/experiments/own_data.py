@@ -3,13 +3,14 @@
 from pathlib import Path
 
 from lab.experiments.definition import Central, Experiment, ExperimentError, Setting, Values
-from learning.data import Dataset, names
+from learning.data import DataError, names
 from learning.local_data import load_dataset, load_shares
-from learning.settings import LocalSettings
 from server_app.settings import Settings
 
-_SMALL_IMAGE = 64  # pixels a side: up to here the smaller network is enough
-_ROUNDS, _PERIOD = 200, 10
+# A laptop's images and network; the full setting leaves images in their own size.
+_SMALL_SIDE = 32
+_SMALL_NETWORK: Values = {"model": "mnist-cnn", "model-options": '{"filters": [8, 16]}'}
+_TOGETHER = 20  # steps on all data together for each round, at most
 
 
 def own_data(
@@ -25,53 +26,64 @@ def own_data(
         raise ExperimentError(f"--dataset must be one of {', '.join(names())}, got {name!r}")
     if hospitals is None or samples is None:
         raise ExperimentError("--dataset needs --hospitals and --samples")
-    values: Values = {"dataset": name, "hospitals": hospitals, "samples": samples}
+    values: Values = {
+        "dataset": name,
+        "hospitals": hospitals,
+        "samples": samples,
+        "held-out": 0,
+        "daisy-period": 1,
+        "aggregation-period": 10,
+        "server-learning-rate": 0.03,
+    }
     if place:
         values["data-dir"] = str(Path(place).expanduser().resolve())
-    values |= {"rounds": _ROUNDS, "daisy-period": 1, "aggregation-period": _PERIOD}
-    values = values | _model(_load(values | {"held-out": 0} | changes)) | changes
-    held_out, validation = _validation(values, samples)
-    size = Setting(
-        learning_rates=(0.01, 0.03, 0.1),
-        settings=values | {"held-out": held_out},
-        validation=validation,
-        central=Central(
-            steps=int(values["rounds"]) * min(hospitals, 20), batch_size=max(1, samples)
-        ),
-        test_sample=1000,
-    )
+    small, large = _networks(values | changes)
     return Experiment(
         name=name,
         title=f"{Path(place).name or name}: {hospitals} hospitals with {samples} examples each",
         source="data of your own",
         choose="each-seed",
-        laptop=size,
-        full=size,
+        laptop=_setting(values | {"rounds": 150} | small | changes),
+        full=_setting(values | {"rounds": 1000} | large | changes),
     )
 
 
-def _load(values: Values) -> Dataset:
-    settings = Settings.from_run_config(values, source="command line")
-    return load_dataset(settings.local, settings.algorithm.seed)
+def _networks(values: Values) -> tuple[Values, Values]:
+    """Return the network for a laptop and the one for more, and the images' size."""
+    shape = load_dataset(_settings(values).local, 0).shape
+    if len(shape) != 3:
+        return {"model": "mlp"}, {"model": "mlp"}
+    small = dict(_SMALL_NETWORK)
+    if "image-size" not in values and max(shape[1:]) > _SMALL_SIDE:
+        small["image-size"] = _SMALL_SIDE
+    return small, {"model": "mnist-cnn" if max(shape[1:]) <= 2 * _SMALL_SIDE else "mri-cnn"}
 
 
-def _model(dataset: Dataset) -> Values:
-    if len(dataset.shape) != 3:
-        return {"model": "mlp"}
-    small = max(dataset.shape[1:]) <= _SMALL_IMAGE
-    return {"model": "mnist-cnn" if small else "mri-cnn"}
+def _setting(values: Values) -> Setting:
+    held_out, validation = _validation(values)
+    rounds, samples = int(values["rounds"]), int(values["samples"])
+    return Setting(
+        learning_rates=(0.02, 0.06, 0.2),
+        settings=values | {"held-out": held_out},
+        validation=validation,
+        central=Central(
+            steps=rounds * min(int(values["hospitals"]), _TOGETHER), batch_size=samples
+        ),
+        test_sample=1000,
+        evaluations=20,
+    )
 
 
-def _validation(values: Values, samples: int) -> tuple[int, Values]:
+def _validation(values: Values) -> tuple[int, Values]:
     """Return what hospitals hold out, and what else differs while a learning rate is chosen."""
+    samples = int(values["samples"])
     extra = max(2, samples // 2)
     if _fits(values | {"held-out": extra}):
         return extra, {}
     kept_back = max(1, samples // 4)
     fewer: Values = {"samples": samples - kept_back, "held-out": kept_back}
     if samples < 2 or not _fits(values | fewer):
-        settings = Settings.from_run_config(values | {"held-out": 0}, source="command line")
-        _shares(settings.local, settings.algorithm.hospitals)  # says what is wrong
+        _divide(values)  # says what is wrong
         raise ExperimentError(
             "there is nothing to choose a learning rate by: hospitals need 2 samples or more"
         )
@@ -79,13 +91,17 @@ def _validation(values: Values, samples: int) -> tuple[int, Values]:
 
 
 def _fits(values: Values) -> bool:
-    settings = Settings.from_run_config(values, source="command line")
     try:
-        _shares(settings.local, settings.algorithm.hospitals)
-    except ValueError:
+        _divide(values)
+    except DataError:
         return False
     return True
 
 
-def _shares(local: LocalSettings, hospitals: int) -> None:
-    load_shares(local, hospitals, 0)
+def _divide(values: Values) -> None:
+    settings = _settings(values)
+    load_shares(settings.local, settings.algorithm.hospitals, settings.algorithm.seed)
+
+
+def _settings(values: Values) -> Settings:
+    return Settings.from_run_config(values, source="command line")

@@ -5,9 +5,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from lab.cli import main
+from lab.experiments.own_data import own_data
 
 Feddc = Callable[..., tuple[int, str, str]]
 QUICK = "--dataset breast-cancer --hospitals 4 --samples 6 --seeds 1 --workers 1"
@@ -45,8 +48,30 @@ def test_own_data_are_compared_with_a_table_results_and_plots(feddc: Feddc, tmp_
     }
     results = json.loads((folder / "results.json").read_text())
     assert [row["method"] for row in results["rows"]] == ["feddc", "fedavg-1", "fedavg-b"]
-    assert all(set(row["candidates"]) == {"0.01", "0.03", "0.1"} for row in results["rows"])
+    assert all(set(row["candidates"]) == {"0.02", "0.06", "0.2"} for row in results["rows"])
     assert str(tmp_path) not in (folder / "results.json").read_text()
+
+
+def test_images_are_small_on_a_laptop_and_scarce_examples_are_held_back(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for number in range(60):
+        path = tmp_path / ("yes" if number % 2 else "no") / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        pixels = rng.integers(256, size=(40, 40), dtype=np.uint8)
+        Image.fromarray(pixels).save(path)
+    plenty = own_data(f"image-folder:{tmp_path}", 4, 4, {})
+    assert plenty.laptop is not None
+    assert plenty.full is not None
+    assert plenty.laptop.settings["image-size"] == 32
+    assert "image-size" not in plenty.full.settings
+    assert (plenty.laptop.settings["held-out"], plenty.laptop.validation) == (2, {})
+
+    # 48 images in the pool: none to spare, so that each holds back two of its eight.
+    scarce = own_data(f"image-folder:{tmp_path}", 6, 8, {"model": "linear"})
+    assert scarce.laptop is not None
+    assert scarce.laptop.settings["model"] == "linear"
+    assert scarce.laptop.settings["held-out"] == 0
+    assert scarce.laptop.validation == {"samples": 6, "held-out": 2}
 
 
 def test_json_is_one_line(feddc: Feddc) -> None:
