@@ -176,13 +176,13 @@ def rows_of(results: Results) -> list[Row]:
     return [row_from_json(values) for values in results["rows"]]
 
 
-def spread_text(value: Spread | None, row: Row) -> str:
+def spread_text(value: Spread | None, row: Row, *, interval: bool = True) -> str:
     if value is None:
         return "diverged" if row.diverged else "–"
     text = f"{value.mean:.1f}"
     if len(value.values) > 1:
         text += f" ± {value.max_deviation:.1f}"
-    if value.interval:
+    if value.interval and interval:
         text += f" [{value.interval[0]:.1f}, {value.interval[1]:.1f}]"
     return text + (f" ({row.diverged} diverged)" if row.diverged else "")
 

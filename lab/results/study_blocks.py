@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from lab.results.page import Results, ran, rows_of, spread_text
 
@@ -45,16 +46,25 @@ def _table(results: Results) -> Iterator[str]:
     for variant in dict.fromkeys(row.variant for row in rows):
         here = {row.method: row for row in rows if row.variant == variant}
         cells = [
-            spread_text(here[method].headline, here[method]) if method in here else "–"
+            spread_text(here[method].headline, here[method], interval=False)
+            if method in here
+            else "–"
             for method in methods
         ]
         ours = here["feddc"].label if "feddc" in here else None
         gains = {
-            gain["over"]: f"{gain['gain']['mean']:+.1f} ({gain['verdict']})"
+            gain["over"]: f"{gain['gain']['mean']:+.1f}{_interval(gain)}, {gain['verdict']}"
             for gain in results["gains"]
             if (gain["variant"], gain["method"]) == (variant, ours)
         }
         yield _line(variant, *cells, *(gains.get(over, "–") for over in compared))
+
+
+def _interval(gain: dict[str, Any]) -> str:
+    if not gain["gain"]["interval"]:
+        return ""
+    low, high = gain["gain"]["interval"]
+    return f" [{low:+.1f}, {high:+.1f}]"
 
 
 def _line(*cells: str) -> str:

@@ -72,7 +72,7 @@ def test_blocks_of_studies_are_made_anew_and_the_rest_of_the_page_is_left_alone(
     after = with_blocks(before, {"tiny": results})
     assert after.startswith("a\n<!-- study: tiny -->\n|")
     assert after.endswith(f"<!-- end -->\n{other}")
-    assert "| 88.0 ± 0.0 | 80.0 ± 0.0 | diverged | +10.5 (ahead) | +2.5 (ahead) |" in after
+    assert "| 88.0 ± 0.0 | 80.0 ± 0.0 | diverged | +10.5, ahead | +2.5, ahead |" in after
     assert with_blocks(after, {"tiny": results}) == after
 
 
