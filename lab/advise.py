@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from learning.settings import Scalar
 
-# Fewer aggregations than this leave no time for chains to pay.
-_LEAST_AGGREGATIONS = 10
-_TINY, _LONG_RUN = 2, 400
+# With fewer rounds FedAvg(1) was ahead (the study `rounds`).
+_LEAST_ROUNDS, _LEAST_AGGREGATIONS = 60, 10
+_TINY, _FEW_CLASSES, _LONG_RUN = 2, 2, 400
 
 
 @dataclass(frozen=True)
@@ -32,64 +32,66 @@ class Advice:
 
 def advise(case: Case) -> Advice:
     """Return what to begin with."""
-    reasons: dict[str, str] = {}
-    period = _period(case, reasons)
-    chain = not case.linear and case.rounds >= _LEAST_AGGREGATIONS * 2
-    settings: dict[str, Scalar] = {
-        "daisy-period": 1 if chain else 0,
-        "aggregation-period": period if chain else 1,
-        "init": "shared",
-        "permutation": "coverage" if case.hospitals <= period else "uniform",
-    }
-    reasons["daisy-period"] = (
-        "a model learns most from a hand-over after every round"
-        if chain
-        else "hand-overs have nothing to give here: see the remarks"
-    )
-    reasons["init"] = (
-        "the mean of independent first models has 1/√m of their norm, and may not recover"
-    )
-    reasons["permutation"] = (
-        f"with {case.hospitals} hospitals and b = {period} a chain can see every hospital between "
-        "two aggregations, and coverage makes sure that it does"
-        if settings["permutation"] == "coverage"
-        else "others made no measurable difference"
-    )
-    if 0 < case.classes <= 2 and chain:
-        settings |= {"ramp": True, "tail": 0.1}
-        reasons["ramp, tail"] = (
-            "hospitals with few classes: aggregate more at the start and the end"
+    init = "the mean of independent first models has 1/√m of their norm, and may not recover"
+    if case.linear or case.rounds < _LEAST_ROUNDS:
+        return Advice(
+            chain=False,
+            settings={"daisy-period": 0, "aggregation-period": 1, "init": "shared"},
+            reasons={
+                "daisy-period": "hand-overs have nothing to give here: see the remarks",
+                "aggregation-period": "average every round",
+                "init": init,
+            },
+            warnings=_warnings(case, chain=False),
         )
-    return Advice(chain, settings, reasons, list(_warnings(case, chain)))
+    period, why = _period(case)
+    covers = case.hospitals <= period
+    settings: dict[str, Scalar] = {
+        "daisy-period": 1,
+        "aggregation-period": period,
+        "init": "shared",
+        "permutation": "coverage" if covers else "uniform",
+    }
+    reasons = {
+        "daisy-period": "a hand-over after every round: longer stays teach a model one hospital",
+        "aggregation-period": why,
+        "init": init,
+        "permutation": f"a chain of {period} rounds can see all {case.hospitals} hospitals, and "
+        "coverage makes sure that it does"
+        if covers
+        else "others made no measurable difference",
+    }
+    if 0 < case.classes <= _FEW_CLASSES:
+        settings |= {"ramp": True, "tail": 0.1}
+        more = "few classes at each hospital: aggregate more at the start and at the end"
+        reasons |= {"ramp": more, "tail": more}
+    return Advice(True, settings, reasons, _warnings(case, chain=True))
 
 
-def _period(case: Case, reasons: dict[str, str]) -> int:
-    if case.classes == 1 or case.samples <= _TINY:
-        period, why = 3, "with single-class or tiny hospitals long chains forget"
-    elif case.classes == 2:
-        period, why = 3, "with two classes at each hospital long chains forget"
+def _period(case: Case) -> tuple[int, str]:
+    """Return the aggregation period, and why."""
+    if 0 < case.classes <= _FEW_CLASSES:
+        period, why = 3, "with few classes at each hospital long chains forget"
+    elif case.samples <= _TINY:
+        period, why = 3, "with tiny hospitals averaging often was ahead of long chains"
     elif case.rounds >= _LONG_RUN:
         period, why = 10, "a long run on mixed data: aggregations can be rare"
     else:
-        period, why = 5, "mixed data"
-    longest = max(1, case.rounds // _LEAST_AGGREGATIONS)
+        period, why = 5, "mixed data: longer chains were as good where they were tried"
+    longest = case.rounds // _LEAST_AGGREGATIONS
     if period > longest:
-        period, why = (
-            longest,
-            f"{case.rounds} rounds should have {_LEAST_AGGREGATIONS} aggregations",
-        )
-    reasons["aggregation-period"] = why
-    return period
+        return longest, f"{case.rounds} rounds should have {_LEAST_AGGREGATIONS} aggregations"
+    return period, why
 
 
-def _warnings(case: Case, chain: bool) -> list[str]:
+def _warnings(case: Case, *, chain: bool) -> list[str]:
     found = []
     if case.linear:
         found.append("linear models: chaining gained nothing over averaging; average instead")
     elif not chain:
         found.append(
             f"{case.rounds} rounds are too few for chains: average every round, or plan for "
-            f"{_LEAST_AGGREGATIONS * 2} rounds and more"
+            f"{_LEAST_ROUNDS} rounds and more"
         )
     if case.samples <= _TINY:
         found.append("no BatchNorm with two examples a hospital: it breaks every method")

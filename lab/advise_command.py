@@ -30,7 +30,6 @@ def show_advice(case: Case, *, json_output: bool) -> None:
 def _table(advice: Advice) -> Table:
     table = Table("setting", "value", "why", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name, value in advice.settings.items():
-        reason = advice.reasons.get(name, advice.reasons.get("ramp, tail", ""))
         shown = str(value).lower() if isinstance(value, bool) else str(value)
-        table.add_row(name, shown, reason)
+        table.add_row(name, shown, advice.reasons[name])
     return table
