@@ -97,19 +97,28 @@ def ran(results: Results) -> str:
     machine = hardware["gpu"] or hardware["processor"]
     load = hardware.get("load") or "unknown"
     seeds = results["seeds"]
-    rates = ", ".join(f"{rate:g}" for rate in results["learning_rates"])
-    chosen = (
-        "on the first seed's validation data"
-        if results["learning_rates_chosen"] == "once"
-        else "for each seed on its own validation data"
-    )
     return (
         f"`feddc lab run {results['experiment']} --setting {results['setting']} "
         f"--seeds {len(seeds)}`: seeds {seeds[0]} to {seeds[-1]}, {results['seconds']:.0f} s on "
         f"{hardware['cores']} cores ({machine}, PyTorch {hardware['torch']}; load {load} at the "
         f"end), {results['when']}. "
-        f"Learning rates {rates}, chosen {chosen}. Settings: {settings_text(results['settings'])}."
+        f"{choice(results)} Settings: {settings_text(results['settings'])}."
     )
+
+
+def choice(results: Results) -> str:
+    """Say how learning rates were chosen."""
+    rates = ", ".join(f"{rate:g}" for rate in results["learning_rates"])
+    if all("learning-rate" in row["settings"] for row in results["rows"]):
+        return "The learning rate is what is varied."
+    if len(results["learning_rates"]) == 1:
+        return f"Learning rate {rates} for all."
+    chosen = (
+        "on the first seed's validation data"
+        if results["learning_rates_chosen"] == "once"
+        else "for each seed on its own validation data"
+    )
+    return f"Every method chose its learning rate from {rates} {chosen}."
 
 
 def settings_text(settings: dict[str, Any]) -> str:

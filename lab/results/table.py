@@ -6,6 +6,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from lab.results.page import choice
 from lab.results.result import Row, row_from_json
 from lab.results.statistics import Spread
 
@@ -83,15 +84,8 @@ def _difference(gain: dict[str, Any]) -> str:
 
 def remarks(results: dict[str, Any]) -> list[str]:
     """Return what one must know to read the table."""
-    chosen = (
-        "on the first seed's validation data"
-        if results["learning_rates_chosen"] == "once"
-        else "for each seed on its own validation data"
-    )
-    rates = ", ".join(f"{rate:g}" for rate in results["learning_rates"])
     lines = ["± is the largest deviation from the mean over seeds, as in the paper."]
-    if len(results["learning_rates"]) > 1:
-        lines.append(f"Learning rates: every method chose from {rates} {chosen}.")
+    lines.append(choice(results))
     if results["test_sample"]:
         lines.append(
             f"Clients' own models and the curves: on {results['test_sample']:,} random test "
