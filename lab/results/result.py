@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lab.experiments import PaperFigure
+from lab.experiments.definition import Values
 from lab.results.hardware import hardware
 from lab.results.statistics import Spread, spread, verdict
 from lab.sweep import Plan, Record
@@ -30,7 +31,7 @@ def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[s
         "setting": plan.request.setting,
         "judged": experiment.judged,
         "x_label": experiment.x_label,
-        "settings": experiment.settings | plan.size.settings,
+        "settings": _told(experiment.settings | plan.size.settings),
         "learning_rates": list(plan.size.learning_rates),
         "learning_rates_chosen": experiment.choose,
         "validation": plan.size.validation,
@@ -43,6 +44,11 @@ def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[s
         "rows": [asdict(row) for row in rows],
         "gains": [asdict(gain) for gain in gains(rows)],
     }
+
+
+def _told(settings: Values) -> Values:
+    """Leave out where on this machine the data are: results are shown to others."""
+    return {key: value for key, value in settings.items() if key != "data-dir"}
 
 
 @dataclass(frozen=True)

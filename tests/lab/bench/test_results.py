@@ -1,6 +1,7 @@
 """Means, intervals and gains by hand; tables and plots that say what they should."""
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,11 @@ def test_the_table_has_both_judgements_beside_the_papers() -> None:
     assert "90.5 ± 0.5" in feddc
     (missing,) = [line for line in lines if line.startswith("FedAvg(1)")]
     assert "diverged" in missing
+
+
+def test_results_do_not_tell_where_the_data_are() -> None:
+    ours = plan(settings={"data-dir": "/home/somebody/patients"})
+    assert "somebody" not in json.dumps(results(ours, {}, 1.0))
 
 
 def test_a_diverged_method_has_no_gain() -> None:
