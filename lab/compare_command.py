@@ -11,7 +11,7 @@ from rich.table import Table
 
 from lab.experiments import ExperimentError
 from lab.results.page import rows_of, spread_text
-from lab.results.result import Row
+from lab.results.row import Row
 from lab.sweep import RunFolder
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lab.results.result import Row, row_from_json
+from lab.results.row import Row, row_from_json
 from lab.results.statistics import Spread
 
 Results = dict[str, Any]

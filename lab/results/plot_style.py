@@ -5,7 +5,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from lab.results.result import Row
+from lab.results.row import Row
 
 Curves = list[dict[str, Any]]
 GREEN, ORANGE, GREY = "tab:green", "tab:orange", "0.35"

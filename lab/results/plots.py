@@ -20,7 +20,7 @@ from lab.results.plot_style import (
     slug,
     styled,
 )
-from lab.results.result import Row, row_from_json
+from lab.results.row import Row, row_from_json
 from lab.results.variant_plot import over_variants
 
 

@@ -1,20 +1,21 @@
 """A comparison's results: one row for each method in each variant, and what FedDC gains."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from lab.experiments import PaperFigure
 from lab.experiments.definition import Values
+from lab.results.gains import gains
 from lab.results.hardware import hardware
-from lab.results.statistics import Spread, spread, verdict
+from lab.results.row import Row
+from lab.results.statistics import Spread, spread
 from lab.sweep import Plan, Record
 from lab.sweep.plan import Cell
 from learning.metrics import Figures
 
 FORMAT = "feddc-results-1"
-_COMPARED = ("fedavg-b", "fedavg-1", "radon-b", "radon-1")
 
 
 def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[str, Any]:
@@ -49,51 +50,6 @@ def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[s
 def _told(settings: Values) -> Values:
     """Leave out where on this machine the data are: results are shown to others."""
     return {key: value for key, value in settings.items() if key != "data-dir"}
-
-
-@dataclass(frozen=True)
-class Row:
-    """One method in one variant; accuracies in per cent, over seeds."""
-
-    variant: str
-    x: float | None
-    method: str
-    label: str
-    judged_by: str
-    paper: float | None
-    paper_deviation: float | None
-    settings: dict[str, Any]
-    learning_rates: list[float]
-    candidates: dict[str, float | None]
-    aggregate: Spread | None
-    balanced: Spread | None
-    clients: Spread | None
-    clients_balanced: Spread | None
-    train: Spread | None
-    hand_overs: int
-    aggregations: int
-    messages: int
-    client_rounds: int
-    seconds: float
-    diverged: int
-
-    @property
-    def headline(self) -> Spread | None:
-        """What the method is judged by."""
-        return self.clients if self.judged_by == "clients" else self.aggregate
-
-
-def row_from_json(values: dict[str, Any]) -> Row:
-    """Read a row back."""
-    names = ("aggregate", "balanced", "clients", "clients_balanced", "train")
-    return Row(**values | {name: spread_from_json(values[name]) for name in names})
-
-
-def spread_from_json(values: dict[str, Any] | None) -> Spread | None:
-    if values is None:
-        return None
-    interval = tuple(values["interval"]) if values["interval"] else None
-    return Spread(values["mean"], values["max_deviation"], tuple(values["values"]), interval)
 
 
 def _row(plan: Plan, cell: Cell, records: Mapping[str, Record]) -> Row:
@@ -154,53 +110,3 @@ def _candidates(plan: Plan, cell: Cell, records: Mapping[str, Record]) -> dict[s
 def _over_seeds(figures: list[Figures | None], name: str) -> Spread | None:
     values = [round(100 * getattr(each, name), 3) for each in figures if each is not None]
     return spread(values) if values else None
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What FedDC gains over another method, in points, paired over seeds."""
-
-    variant: str
-    method: str
-    over: str
-    over_label: str
-    gain: Spread
-    balanced_gain: Spread | None
-    paper: float | None
-    verdict: str
-
-
-def gains(rows: list[Row]) -> list[Gain]:
-    """Compare FedDC with FedAvg at the same period and at the same communication."""
-    found = []
-    for variant in dict.fromkeys(row.variant for row in rows):
-        here = {row.method: row for row in rows if row.variant == variant}
-        for ours in [row for row in here.values() if row.method.startswith("feddc")]:
-            for other in _COMPARED:
-                if other in here and (gain := _gain(ours, here[other])):
-                    found.append(gain)
-    return found
-
-
-def _gain(ours: Row, other: Row) -> Gain | None:
-    if ours.headline is None or other.headline is None or ours.diverged or other.diverged:
-        return None
-    difference = _paired(ours.headline, other.headline)
-    paper = ours.paper - other.paper if ours.paper and other.paper else None
-    return Gain(
-        variant=ours.variant,
-        method=ours.label,
-        over=other.method,
-        over_label=other.label,
-        gain=difference,
-        balanced_gain=_paired(ours.balanced, other.balanced)
-        if ours.balanced and other.balanced
-        else None,
-        paper=None if paper is None else round(paper, 2),
-        verdict=verdict(difference),
-    )
-
-
-def _paired(ours: Spread, other: Spread) -> Spread:
-    pairs = zip(ours.values, other.values, strict=True)
-    return spread([round(mine - theirs, 3) for mine, theirs in pairs])

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from lab.results.page import choice
-from lab.results.result import Row, row_from_json
+from lab.results.row import Row, row_from_json
 from lab.results.statistics import Spread
 
 

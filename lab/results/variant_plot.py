@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lab.results.plot_style import has_paper, name_of, shared_legend, styled
-from lab.results.result import Row
+from lab.results.row import Row
 
 
 def over_variants(results: dict[str, Any], rows: list[Row], path: Path) -> Path:

@@ -1,0 +1,58 @@
+"""What FedDC gains over averaging as often, and over averaging with as many messages."""
+
+from dataclasses import dataclass
+
+from lab.results.row import Row
+from lab.results.statistics import Spread, spread, verdict
+
+_COMPARED = ("fedavg-b", "fedavg-1", "radon-b", "radon-1")
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What FedDC gains over another method, in points, paired over seeds."""
+
+    variant: str
+    method: str
+    over: str
+    over_label: str
+    gain: Spread
+    balanced_gain: Spread | None
+    paper: float | None
+    verdict: str
+
+
+def gains(rows: list[Row]) -> list[Gain]:
+    """Compare FedDC with FedAvg at the same period and at the same communication."""
+    found = []
+    for variant in dict.fromkeys(row.variant for row in rows):
+        here = {row.method: row for row in rows if row.variant == variant}
+        for ours in [row for row in here.values() if row.method.startswith("feddc")]:
+            for other in _COMPARED:
+                if other in here and (gain := _gain(ours, here[other])):
+                    found.append(gain)
+    return found
+
+
+def _gain(ours: Row, other: Row) -> Gain | None:
+    if ours.headline is None or other.headline is None or ours.diverged or other.diverged:
+        return None
+    difference = _paired(ours.headline, other.headline)
+    paper = ours.paper - other.paper if ours.paper and other.paper else None
+    return Gain(
+        variant=ours.variant,
+        method=ours.label,
+        over=other.method,
+        over_label=other.label,
+        gain=difference,
+        balanced_gain=_paired(ours.balanced, other.balanced)
+        if ours.balanced and other.balanced
+        else None,
+        paper=None if paper is None else round(paper, 2),
+        verdict=verdict(difference),
+    )
+
+
+def _paired(ours: Spread, other: Spread) -> Spread:
+    pairs = zip(ours.values, other.values, strict=True)
+    return spread([round(mine - theirs, 3) for mine, theirs in pairs])
