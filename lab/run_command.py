@@ -117,7 +117,7 @@ def write(plan: Plan, folder: RunFolder, seconds: float) -> RunFolder:
 def screen() -> Console:
     """Return a console on which tables are whole: a file has no width to keep to."""
     console = Console()
-    return console if console.is_terminal else Console(width=110)
+    return console if console.is_terminal else Console(width=120)
 
 
 def _check(plan: Plan) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from lab.results.page import choice
@@ -32,24 +33,22 @@ def table(results: dict[str, Any], rows: list[Row]) -> Table:
     )
     has_variants = any(row.variant for row in rows)
     balanced = results["judged"] == "balanced-accuracy" or _is_uneven(rows)
-    if has_variants:
-        made.add_column("")
     made.add_column("method", no_wrap=True)
     columns = ["last\naggregate", *(["balanced"] if balanced else []), "mean over\nclients"]
     for title in [*columns, "paper", "learning\nrate", "aggre-\ngations", "models\nsent"]:
-        made.add_column(title, justify="right", no_wrap=title != "learning\nrate")
+        made.add_column(title, justify="right", no_wrap=True)
     before = None
     for row in rows:
-        if before is not None and row.variant != before:
+        if has_variants and row.variant != before:
             made.add_section()
-        shown = [row.variant if row.variant != before else ""] if has_variants else []
+            made.add_row(f"[bold]{escape(row.variant)}")
         before = row.variant
-        shown += [row.label, _spread(row.aggregate, row)]
+        shown = [row.label, _spread(row.aggregate, row)]
         shown += [_spread(row.balanced, row)] if balanced else []
         shown += [
             _spread(row.clients, row) if row.clients or row.diverged else "–",
             paper(row),
-            ", ".join(f"{rate:g}" for rate in row.learning_rates) or "–",
+            _rates(row.learning_rates),
             str(row.aggregations or "–"),
             f"{row.messages:,}" if row.messages else "–",
         ]
@@ -109,6 +108,13 @@ def _spread(value: Spread | None, row: Row) -> str:
     if len(value.values) > 1:
         text += f" ± {value.max_deviation:.1f}"
     return text + (f" ({row.diverged} diverged)" if row.diverged else "")
+
+
+def _rates(rates: list[float]) -> str:
+    """Return the rate that all seeds chose, or the range of what they chose."""
+    if not rates:
+        return "–"
+    return f"{rates[0]:g}" if len(rates) == 1 else f"{rates[0]:g} … {rates[-1]:g}"
 
 
 def _is_uneven(rows: list[Row]) -> bool:

@@ -13,7 +13,7 @@ from lab.results.row import Row
 def over_variants(results: dict[str, Any], rows: list[Row], path: Path) -> Path:
     """Draw every method's mean with the seeds' extremes."""
     named = [row for row in rows if row.x is None]
-    height = 4.6 if not named else 2.2 + 0.5 * len({row.variant for row in rows})
+    height = 4.6 if not named else 1.8 + 0.18 * len(rows)
     figure = Figure(figsize=(7, height), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     if named:
@@ -24,7 +24,7 @@ def over_variants(results: dict[str, Any], rows: list[Row], path: Path) -> Path:
         axes.set_ylabel("test accuracy, %")
     axes.set_title(
         f"{results['title']}; bars: the seeds' extremes"
-        + ("; dashed: the paper" if has_paper(rows) and not named else ""),
+        + (f"; {'crosses' if named else 'dashed'}: the paper" if has_paper(rows) else ""),
         fontsize=10,
     )
     axes.grid(alpha=0.3)
@@ -62,13 +62,19 @@ def _by_name(axes: Axes, rows: list[Row]) -> None:
         mine = _of(rows, method)
         if not mine:
             continue
-        shift = (number - (len(styles) - 1) / 2) * 0.6 / len(styles)
+        shift = (number - (len(styles) - 1) / 2) * 0.8 / len(styles)
         means, errors = _means(mine)
         axes.errorbar(
             means,
             [variants.index(row.variant) + shift for row in mine],
             xerr=errors, color=colour, marker=marker or "|", ms=5, ls="", capsize=2,
             label=name_of(rows, method),
+        )  # fmt: skip
+        papers = [row for row in mine if row.paper is not None]
+        axes.plot(
+            [row.paper or 0 for row in papers],
+            [variants.index(row.variant) + shift for row in papers],
+            marker="x", color=colour, ms=6, ls="",
         )  # fmt: skip
     axes.set_yticks(range(len(variants)), variants)
     axes.set_ylim(len(variants) - 0.5, -0.5)
