@@ -36,11 +36,17 @@ def advise(case: Case) -> Advice:
     if case.linear or case.rounds < _LEAST_ROUNDS:
         return Advice(
             chain=False,
-            settings={"daisy-period": 0, "aggregation-period": 1, "init": "shared"},
+            settings={
+                "daisy-period": 0,
+                "aggregation-period": 1,
+                "init": "shared",
+                "permutation": "uniform",
+            },
             reasons={
                 "daisy-period": "hand-overs have nothing to give here: see the remarks",
                 "aggregation-period": "average every round",
                 "init": init,
+                "permutation": "the default; nothing is handed over",
             },
             warnings=_warnings(case, chain=False),
         )
@@ -61,17 +67,13 @@ def advise(case: Case) -> Advice:
         if covers
         else "others made no measurable difference",
     }
-    if 0 < case.classes <= _FEW_CLASSES:
-        settings |= {"ramp": True, "tail": 0.1}
-        more = "few classes at each hospital: aggregate more at the start and at the end"
-        reasons |= {"ramp": more, "tail": more}
     return Advice(True, settings, reasons, _warnings(case, chain=True))
 
 
 def _period(case: Case) -> tuple[int, str]:
     """Return the aggregation period, and why."""
     if 0 < case.classes <= _FEW_CLASSES:
-        period, why = 3, "with few classes at each hospital long chains forget"
+        period, why = 3, "few classes at each hospital: convolutions forget in long chains"
     elif case.samples <= _TINY:
         period, why = 3, "with tiny hospitals averaging often was ahead of long chains"
     elif case.rounds >= _LONG_RUN:
@@ -101,5 +103,5 @@ def _warnings(case: Case, *, chain: bool) -> list[str]:
             "aggregation-period times fewer aggregations; if aggregations cost you nothing, "
             "averaging every round is as good"
         )
-        found.append("try a third of the learning rate that averaging would take")
+        found.append("try half of the largest learning rate that averaging every round bears")
     return found
