@@ -17,7 +17,6 @@ class Case:
     samples: int
     rounds: int = 200
     classes: int = 0
-    linear: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Advice:
 def advise(case: Case) -> Advice:
     """Return what to begin with."""
     init = "the mean of independent first models has 1/√m of their norm, and may not recover"
-    if case.linear or case.rounds < _LEAST_ROUNDS:
+    if case.rounds < _LEAST_ROUNDS:
         return Advice(
             chain=False,
             settings={
@@ -88,9 +87,7 @@ def _period(case: Case) -> tuple[int, str]:
 
 def _warnings(case: Case, *, chain: bool) -> list[str]:
     found = []
-    if case.linear:
-        found.append("linear models: chaining gained nothing over averaging; average instead")
-    elif not chain:
+    if not chain:
         found.append(
             f"{case.rounds} rounds are too few for chains: average every round, or plan for "
             f"{_LEAST_ROUNDS} rounds and more"

@@ -144,14 +144,13 @@ def advise(
     classes: Annotated[
         int, typer.Option(min=0, help="Classes at each hospital; 0: all are mixed.")
     ] = 0,
-    linear: Annotated[bool, typer.Option("--linear", help="The model is linear.")] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
 ) -> None:
     """Suggest settings to begin with, and say why."""
     from lab.advise import Case
     from lab.advise_command import show_advice
 
-    case = Case(hospitals, samples, rounds=rounds, classes=classes, linear=linear)
+    case = Case(hospitals, samples, rounds=rounds, classes=classes)
     show_advice(case, json_output=json_output)
 
 

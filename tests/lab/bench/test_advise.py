@@ -17,7 +17,6 @@ CASES = st.builds(
     samples=st.integers(1, 1000),
     rounds=st.integers(1, 10_000),
     classes=st.integers(0, 5),
-    linear=st.booleans(),
 )
 
 
@@ -42,8 +41,7 @@ def test_chains_are_short_where_hospitals_are_tiny_or_have_few_classes() -> None
     assert mixed > advise(Case(50, 8, classes=1)).settings["aggregation-period"]
 
 
-def test_linear_models_and_few_rounds_are_averaged() -> None:
-    assert not advise(Case(50, 8, linear=True)).chain
+def test_with_few_rounds_one_averages() -> None:
     assert not advise(Case(50, 8, rounds=30)).chain
 
 
