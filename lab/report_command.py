@@ -64,7 +64,7 @@ def _take_over(folder: RunFolder, place: Path) -> None:
     there = [plot.name for plot in sorted(folder.path.glob("*.png"))]
     usual = [plot for plot in there if plot == "variants.png"] or there[:1]
     wanted = folder.request().experiment.plots
-    plots = [plot for plot in there if plot in wanted] or usual
+    plots = [plot for plot in wanted if plot in there] or usual
     place.mkdir(parents=True, exist_ok=True)
     for plot in plots:
         shutil.copy(folder.path / plot, place / f"{name}-{plot}")
