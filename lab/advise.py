@@ -72,9 +72,12 @@ def advise(case: Case) -> Advice:
 def _period(case: Case) -> tuple[int, str]:
     """Return the aggregation period, and why."""
     if 0 < case.classes <= _FEW_CLASSES:
-        period, why = 3, "few classes at each hospital: convolutions forget in long chains"
+        period, why = (
+            3,
+            "few classes at each: convolutions lost with b = 10 in an earlier study",
+        )
     elif case.samples <= _TINY:
-        period, why = 3, "with tiny hospitals averaging often was ahead of long chains"
+        period, why = 3, "tiny hospitals: with one example each FedAvg(1) was ahead of b = 10"
     elif case.rounds >= _LONG_RUN:
         period, why = 10, "a long run on mixed data: aggregations can be rare"
     else:
@@ -93,7 +96,9 @@ def _warnings(case: Case, *, chain: bool) -> list[str]:
             f"{_LEAST_ROUNDS} rounds and more"
         )
     if case.samples <= _TINY:
-        found.append("no BatchNorm with two examples a hospital: it breaks every method")
+        found.append(
+            "no BatchNorm with two examples a hospital: it broke every method in an earlier study"
+        )
     if chain:
         found.append(
             "expect about the accuracy of averaging every round, with "

@@ -21,8 +21,8 @@ def show_advice(case: Case, *, json_output: bool) -> None:
     for warning in advice.warnings:
         console.print(f"- {warning}", highlight=False)
     console.print(
-        "From the studies in docs/when-it-helps.md, which are small. Compare on your own kind of "
-        "data with `feddc lab run --dataset …`.",
+        "From the studies that docs/when-it-helps.md names, which are small. Compare on your own "
+        "kind of data with `feddc lab run --dataset …`.",
         highlight=False,
     )
 
