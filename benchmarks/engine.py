@@ -2,10 +2,11 @@
 
 Client-rounds per second: one mini-batch step of one client's model, with its share of hand-overs
 and aggregations (d = 1). The bench (`lab.engine`, its way to train chosen by itself) and the loop
-(`benchmarks.plain_loop`) have a process each and take turns, so that a busy moment of the machine
-is both's; of several turns the fastest counts, for the loop of torch's own number of threads and of
-one. Ray is `feddc simulate` with our own ServerApp and ClientApp, envelopes off; counted is the
-fastest leg, without Ray's start.
+(`benchmarks.plain_loop`) have a new process each for every task and take turns, so that a busy
+moment of the machine is both's and neither profits from how another task left its memory; of
+several turns the fastest counts, for the loop of torch's own number of threads and of one. Ray is
+`feddc simulate` with our own ServerApp and ClientApp, envelopes off; counted is the fastest leg,
+without Ray's start.
 
     python -m benchmarks.engine [--tasks linear mlp] [--turns 4] [--no-ray] [--json]
 """
@@ -34,10 +35,10 @@ def main() -> None:
     result: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory(prefix="feddc-benchmark-") as name:
         folder = Path(name)
-        with _contender(_bench, folder / "1") as bench, _contender(_loop, folder / "2") as loop:
-            for task in arguments.tasks:
+        for task in arguments.tasks:
+            with _contender(_bench, folder / "1") as bench, _contender(_loop, folder / "2") as loop:
                 result[task] = _compared(task, bench, loop, arguments.turns)
-                print(f"{task}: {result[task]}", file=sys.stderr, flush=True)  # it takes minutes
+            print(f"{task}: {result[task]}", file=sys.stderr, flush=True)  # it takes minutes
         if not arguments.no_ray:
             for task in arguments.tasks:
                 ray = _on_ray(task, folder / f"ray-{task}")
@@ -133,7 +134,7 @@ def _on_ray(name: str, folder: Path) -> float:
     from benchmarks.engine_tasks import task
     from lab.simulate import simulate
 
-    settings = task(name, folder).on_ray()
+    settings = task(name, folder / "data").on_ray()
     simulate(settings, run_dir=folder / "run")
     lines = (folder / "run" / "metrics.jsonl").read_text("utf-8").splitlines()
     legs = [event for line in lines if (event := json.loads(line))["event"] == "leg"]
