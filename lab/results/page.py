@@ -22,8 +22,9 @@ splits for every method.
   seeds on. The last aggregate is judged on all test data, the hospitals' own models perhaps on a
   sample of them.
 - **Learning rate**: every method chose from the same grid by validation data, never by the test
-  set. The laptop settings themselves (sizes, rounds, the grid's range) were settled with trial runs
-  on the first seed, its test accuracy in sight.
+  set. The laptop settings themselves (sizes, rounds, the grid's range, the server's learning rate
+  of FedAdagrad, FedYogi and FedAdam) were settled with trial runs on the first seed, its test
+  accuracy in sight.
 - **Verdicts**: *ahead* and *behind* need a 95 % interval of the paired difference without 0 in it,
   or, with fewer than five seeds, all seeds to agree, which is weak evidence. Else: *no difference*.
 - **Seconds** are of one training on one core, with others beside it. Where the load is above the

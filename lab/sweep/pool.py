@@ -10,6 +10,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
+import torch
+
 from lab.sweep.record import Record
 from lab.sweep.training import train
 from lab.sweep.trial import Trial
@@ -147,6 +149,7 @@ def _ready(training: "dict[_Worker, tuple[Trial, Path]]") -> "list[_Worker]":
 
 def _work(connection: Connection) -> None:
     """Train what comes through the connection until it is closed, also by a parent that died."""
+    torch.set_num_threads(1)  # as many processes as cores
     asked_to_stop = False
     looked = 0.0
 
