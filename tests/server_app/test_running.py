@@ -11,7 +11,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from client_app.folder import HospitalFolder
 from client_app.socket_client import AgentUnreachable, health
@@ -116,6 +118,17 @@ def test_an_experiment_runs_to_its_end(federation: Coordinator) -> None:
     again = federation.feddc("resume", told["experiment"])
     assert again.returncode == 2
     assert "is complete" in again.stderr
+
+    # Another one begins with its model; one round without a step leaves it as it was.
+    more = ("rounds=1", "aggregation-period=1", "learning-rate=1e-30")
+    done = federation.feddc("run", "--json", "--from", told["experiment"], *settings(*more))
+    assert done.returncode == 0, done.stderr
+    models = [
+        load_file(federation.study.experiments / name / "model.safetensors")
+        for name in (told["experiment"], json.loads(done.stdout)["experiment"])
+    ]
+    for name, array in models[0].items():
+        np.testing.assert_allclose(models[1][name], array, rtol=1e-6)
 
 
 def test_an_experiment_is_stopped_and_resumed(federation: Coordinator) -> None:
