@@ -2,8 +2,8 @@
 
 Client-rounds per second: one mini-batch step of one client's model, with its share of hand-overs
 and aggregations (d = 1). The bench (`lab.engine`, its way to train chosen by itself) and the loop
-(`benchmarks.plain_loop`, with torch's own number of threads or with one, whichever is faster in its
-first turn) take turns, so that a busy moment of the machine is both's. How fast a loop is depends
+(`benchmarks.plain_loop`, with a thread for each core or with one, whichever is faster in its first
+turn) take turns, so that a busy moment of the machine is both's. How fast a loop is depends
 by up to a factor of two on how its process happened to lay out its memory, so each task is measured
 in several pairs of new processes. The median over all turns counts; `vs_loop_at_best` compares the
 fastest turns. Ray is `feddc simulate` with our own ServerApp and ClientApp, envelopes off; counted
@@ -120,6 +120,7 @@ def _loop(pipe: Connection, name: str, folder: Path) -> None:
 
     from benchmarks.engine_tasks import task
     from benchmarks.plain_loop import PlainLoop
+    from lab.engine.ways import cores
 
     it = task(name, folder)
     loop = PlainLoop(it.settings)
@@ -128,7 +129,7 @@ def _loop(pipe: Connection, name: str, folder: Path) -> None:
     for _ in _asked(pipe):
         if not rates:
             loop.client_rounds_per_s(it.loop_rounds)  # the very first is slow with any number
-            for threads in (torch.get_num_threads(), 1):
+            for threads in (cores(), 1):
                 torch.set_num_threads(threads)
                 rates[threads] = loop.client_rounds_per_s(it.loop_rounds)
             torch.set_num_threads(max(rates, key=rates.__getitem__))

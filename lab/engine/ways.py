@@ -25,7 +25,7 @@ from .stack import Stack
 from .training import Anchors, Training, Way
 
 _TRIAL_HOSPITALS = 32
-_TRIAL_SECONDS = 0.2
+_TRIAL_TURNS, _TURN_SECONDS = 3, 0.07
 # Convolutions of this size fill a core by themselves; batching them was slower on every CPU tried.
 _LONG_STEP = 0.02
 
@@ -100,34 +100,50 @@ def cores() -> int:
 
 
 def _fastest(ground: Ground) -> Way:
-    seconds: dict[Way, float] = {"loop": _client_round("loop", ground, 2 * ground.workers)}
+    """Let the ways take turns, so that a busy moment of the machine is every way's."""
+    trials = [_Trial("loop", ground, 2 * ground.workers)]
     if len(ground.task.shape) == 3:
         # A plug-in's forward may insist on the usual order in memory.
         with contextlib.suppress(RuntimeError):
-            seconds["loop-channels-last"] = _client_round(
-                "loop-channels-last", ground, 2 * ground.workers
-            )
+            trials.append(_Trial("loop-channels-last", ground, 2 * ground.workers))
+    for trial in trials:
+        trial.go_on()
     on_cpu = ground.device.type == "cpu"
-    if not (on_cpu and ground.workers * min(seconds.values()) > _LONG_STEP):
+    if not (on_cpu and ground.workers * min(trial.seconds for trial in trials) > _LONG_STEP):
         with contextlib.suppress(ModelError):
-            seconds["batched"] = _client_round("batched", ground, _TRIAL_HOSPITALS)
-    return min(seconds, key=seconds.__getitem__)
+            trials.append(_Trial("batched", ground, _TRIAL_HOSPITALS))
+    for _ in range(_TRIAL_TURNS):
+        for trial in trials:
+            trial.go_on()
+    return min(trials, key=lambda trial: trial.seconds).way
 
 
-def _client_round(way: Way, ground: Ground, hospitals: int) -> float:
-    """Return the seconds of a client-round, tried on copies of the first model."""
-    few = Ground(**{**vars(ground), "examples": ground.examples[:hospitals]})
-    trial = prepared(way, few)
-    everyone = np.arange(len(few.examples))
-    trial.stack.fill(everyone, ground.first_model)
-    best, began, round_ = float("inf"), time.perf_counter(), 0
-    while round_ < 3 or time.perf_counter() - began < _TRIAL_SECONDS:
-        work = Work(everyone, everyone, np.full(len(everyone), round_), round_)
-        started = time.perf_counter()
-        trial.training.train(work, Anchors.none(len(everyone)))
-        if round_:  # the first warms up
-            best = min(best, time.perf_counter() - started)
-        round_ += 1
-        if time.perf_counter() - began > 10 * _TRIAL_SECONDS and round_ > 1:
-            break
-    return best / len(everyone)
+class _Trial:
+    """A way tried on copies of the first model; `seconds` are of its fastest client-round."""
+
+    def __init__(self, way: Way, ground: Ground, hospitals: int) -> None:
+        self.way = way
+        few = Ground(**{**vars(ground), "examples": ground.examples[:hospitals]})
+        self._everyone = np.arange(len(few.examples))
+        self._round = 0
+        on_trial = prepared(way, few)
+        on_trial.stack.fill(self._everyone, ground.first_model)
+        self._training = on_trial.training
+        self._one_round()  # warms up
+        self.seconds = self._one_round()
+
+    def go_on(self) -> None:
+        """Train for a moment, at least one round."""
+        began = time.perf_counter()
+        while True:
+            self.seconds = min(self.seconds, self._one_round())
+            if time.perf_counter() - began > _TURN_SECONDS:
+                return
+
+    def _one_round(self) -> float:
+        count = len(self._everyone)
+        work = Work(self._everyone, self._everyone, np.full(count, self._round), self._round)
+        began = time.perf_counter()
+        self._training.train(work, Anchors.none(count))
+        self._round += 1
+        return (time.perf_counter() - began) / count

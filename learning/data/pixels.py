@@ -74,7 +74,10 @@ def decode(content: bytes, name: str, size: int, mode: ImageMode) -> NDArray[np.
     except Exception as error:
         # On damaged files PIL's decoders raise all sorts of errors, not only its own.
         raise DataError(f"{name}: not a readable image; replace or remove it") from error
-    return pixels[np.newaxis] if grey else np.moveaxis(pixels, -1, 0)
+    if grey:
+        return pixels[np.newaxis]
+    # In this order in memory too: a network may call `view` on its images.
+    return np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
 
 
 def stack(images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:

@@ -50,6 +50,17 @@ def manifest(folder: Path, header: str, rows: list[str]) -> Path:
     return path
 
 
+def test_coloured_images_are_in_the_usual_order_in_memory(tmp_path: Path) -> None:
+    for number in range(10):
+        save(tmp_path / "a" / f"{number}.png", (number, 50, 60))
+        save(tmp_path / "b" / f"{number}.png", (100 + number, 50, 60))
+    dataset = read(tmp_path, image_size=4)
+    assert dataset.shape == (3, 4, 4)
+    for part in (dataset.train, dataset.test):
+        assert part.features.flags.c_contiguous
+        np.testing.assert_allclose(255 * (part.features[:, 1] * 0.25 + 0.5), 50, atol=1e-3)
+
+
 def test_images_of_any_size_and_suffix_are_read_with_their_class(folder: Path) -> None:
     dataset = read(folder, image_size=8)
     assert dataset.shape == (1, 8, 8)
