@@ -9,12 +9,7 @@ from client_app.hospital import Hospital
 from client_app.policy import Policy
 from client_app.store import MappingStore
 from learning.models import build
-from protocol.messages import (
-    Announcement,
-    Carries,
-    Hello,
-    Introduction,
-)
+from protocol.messages import Announcement, Carries, Hello, Introduction
 from protocol.model_bytes import ModelState
 from protocol.randomness import TrainingStreams
 from tests.client_app.small_hospital import (

@@ -9,11 +9,7 @@ from client_app.hospital import Hospital
 from client_app.policy import Policy
 from client_app.store import MappingStore
 from protocol.audit import AuditHead
-from protocol.messages import (
-    Hello,
-    Refusal,
-    decode_reply,
-)
+from protocol.messages import Hello, Refusal, decode_reply
 from tests.client_app.small_hospital import (
     IDENTITIES,
     NAME,

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from learning.data import Share
-from protocol.messages import (
-    Announcement,
-    Carries,
-    Closed,
-)
+from protocol.messages import Announcement, Carries, Closed
 from protocol.model_bytes import ModelState
 from tests.client_app.small_hospital import (
     NAME,

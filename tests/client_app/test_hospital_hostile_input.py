@@ -9,10 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learning.trainer import Trainer
-from protocol.messages import (
-    Refusal,
-    decode_reply,
-)
+from protocol.messages import Refusal, decode_reply
 from tests.client_app.small_hospital import (
     COORDINATOR,
     OPTIMIZERS,

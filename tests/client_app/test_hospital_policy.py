@@ -4,10 +4,7 @@ from typing import Any
 
 import pytest
 
-from protocol.messages import (
-    Refusal,
-    decode_reply,
-)
+from protocol.messages import Refusal, decode_reply
 from tests.client_app.small_hospital import (
     NAME,
     ROUNDS,

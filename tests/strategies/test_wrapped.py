@@ -49,8 +49,8 @@ from server_app.aggregators import build_aggregator
 from strategies.radon import RadonPoint
 from strategies.wrapped import CohortView, Contribution, Wrapped
 from tests.conftest import Run
-from tests.strategies.test_feddc import NAMES, UnrulyGrid, prepare, tiny
-from tests.strategies.test_feddc import run as run_feddc
+from tests.strategies.unruly_grid import NAMES, UnrulyGrid, prepare, tiny
+from tests.strategies.unruly_grid import run as run_feddc
 
 Vector = np.ndarray
 Step = Callable[[Vector, "Aggregation"], Vector]

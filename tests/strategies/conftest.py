@@ -1,0 +1,30 @@
+"""A clock that the tests of exchanges and of FedDC set themselves."""
+
+import pytest
+
+from strategies import bell as bell_module
+from strategies import exchange as exchange_module
+from strategies import members as members_module
+
+
+class Clock:
+    """Time that passes only where somebody sleeps: a timeout costs none."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Waiting costs no time."""
+    clock = Clock()
+    monkeypatch.setattr(exchange_module, "time", clock)
+    monkeypatch.setattr(bell_module, "time", clock)
+    monkeypatch.setattr(members_module, "time", clock)
+    return clock
