@@ -1,4 +1,8 @@
-"""A clock that the tests of exchanges and of FedDC set themselves."""
+"""What tests of exchanges, FedDC and wrapped strategies share: time, and runs without envelopes."""
+
+import gc
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -28,3 +32,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(bell_module, "time", clock)
     monkeypatch.setattr(members_module, "time", clock)
     return clock
+
+
+@pytest.fixture
+def run_open(run_tiny: Any) -> Any:
+    """Run without envelopes: they take time, and no aggregate depends on them."""
+    return lambda **changes: run_tiny(**{"sealing": False} | changes)
+
+
+@pytest.fixture
+def little_garbage() -> Iterator[None]:
+    """Flower's Bulyan and QFedAvg collect garbage after every array: leave little to search."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
