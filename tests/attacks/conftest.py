@@ -1,5 +1,6 @@
-"""The siege that the evil coordinator's tests share."""
+"""What attacks share: a siege by an evil coordinator, and silence while thousands are refused."""
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,3 +17,10 @@ def siege() -> Iterator[Siege]:
     settings: dict[str, Any] = {"maximum_request_bytes": MAXIMUM, "models": '["mlp"]'}
     with real_agent(study, VICTIM, **settings) as agent:
         yield Siege(study, agent)
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
