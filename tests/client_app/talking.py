@@ -1,8 +1,6 @@
 """Talking to an agent through its socket, byte by byte, and watching what a stub does."""
 
 import socket
-import time
-from collections.abc import Callable
 
 from tests.client_app.conftest import Agent
 
@@ -43,10 +41,3 @@ def talk(agent: Agent, *parts: bytes) -> bytes:
 
 def status(agent: Agent) -> int:
     return int(talk(agent, http_head("Content-Length: 4", "Connection: close"), b"room")[9:12])
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

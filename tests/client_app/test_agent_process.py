@@ -31,7 +31,8 @@ from protocol.messages import (
     sign_request,
 )
 from tests.client_app.conftest import ROOT, Agent, Enrolled, Start, start_stub
-from tests.client_app.talking import until, worked
+from tests.client_app.talking import worked
+from tests.processes import wait_until
 
 # --- how it ends ----------------------------------------------------------------------------------
 
@@ -43,7 +44,7 @@ def test_told_to_stop_it_finishes_its_request_and_removes_its_socket(
     with start_stub(start, place) as agent, ThreadPoolExecutor() as threads:
         request = f"wait {place / 'go'}".encode()
         asked = threads.submit(ask, str(agent.socket), request)
-        until(lambda: len(worked(agent)) == 1)
+        wait_until(lambda: len(worked(agent)) == 1)
         agent.process.send_signal(number)
         time.sleep(0.3)
         (place / "go").touch()
@@ -58,7 +59,7 @@ def test_told_to_stop_it_finishes_its_request_and_removes_its_socket(
 def test_told_to_stop_it_does_not_wait_for_a_long_leg(start: Start, place: Path) -> None:
     with start_stub(start, place) as agent, ThreadPoolExecutor() as threads:
         asked = threads.submit(ask, str(agent.socket), b"wait /for/ever", patience=1.0)
-        until(lambda: len(worked(agent)) == 1)
+        wait_until(lambda: len(worked(agent)) == 1)
 
         assert agent.stop() == 0  # within Docker's ten seconds, or `stop` would not matter
         assert not agent.socket.exists()
@@ -72,7 +73,7 @@ def test_a_courier_outlasts_a_restart_of_its_agent(start: Start, place: Path) ->
     with ThreadPoolExecutor() as threads:
         with start_stub(start, place) as agent:
             asked = threads.submit(ask, str(agent.socket), request)
-            until(lambda: len(worked(agent)) == 1)
+            wait_until(lambda: len(worked(agent)) == 1)
             agent.kill()
         (place / "go").touch()
         with start_stub(start, place):
@@ -130,7 +131,7 @@ def test_a_killed_agent_comes_back_and_repeats_its_leg(
             announced = ask(str(agent.socket), set_up)
             idle = _processor_ticks(agent)
             asked = threads.submit(ask, str(agent.socket), leg, patience=60.0)
-            until(lambda: _processor_ticks(agent) >= idle + 5)
+            wait_until(lambda: _processor_ticks(agent) >= idle + 5)
             assert not asked.done()
             agent.kill()
         assert agent.socket.exists()  # it had no time to remove it

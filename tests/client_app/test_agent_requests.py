@@ -8,7 +8,8 @@ import pytest
 
 from client_app.socket_client import AgentTurnedAway, ask, health
 from tests.client_app.conftest import MAXIMUM, Agent
-from tests.client_app.talking import connected, http_head, status, talk, until, worked
+from tests.client_app.talking import connected, http_head, status, talk, worked
+from tests.processes import wait_until
 
 # --- what may come in -----------------------------------------------------------------------------
 
@@ -110,7 +111,7 @@ def test_a_twin_joins_the_one_at_work_while_health_answers(stub: Agent, place: P
     request = f"wait {place / 'go'}".encode()
     with ThreadPoolExecutor() as threads:
         twins = [threads.submit(ask, str(stub.socket), request) for _ in range(3)]
-        until(lambda: f"begins {request.decode()}" in worked(stub))
+        wait_until(lambda: f"begins {request.decode()}" in worked(stub))
         time.sleep(0.2)  # for the others to arrive
         assert health(str(stub.socket))["name"] == "stub"
         assert not any(twin.done() for twin in twins)
@@ -125,7 +126,7 @@ def test_different_requests_wait_for_each_other(stub: Agent, place: Path) -> Non
     first, second = f"wait {place / 'go'}".encode(), b"second"
     with ThreadPoolExecutor() as threads:
         one = threads.submit(ask, str(stub.socket), first)
-        until(lambda: f"begins {first.decode()}" in worked(stub))
+        wait_until(lambda: f"begins {first.decode()}" in worked(stub))
         two = threads.submit(ask, str(stub.socket), second)
         time.sleep(0.2)
         assert not two.done()
@@ -146,7 +147,7 @@ def test_too_many_at_once_are_told_to_come_back_and_couriers_do(stub: Agent, pla
     requests = [f"wait {place / 'go'}{' ' * n}".encode() for n in range(6)]
     with ThreadPoolExecutor() as threads:
         asked = [threads.submit(ask, str(stub.socket), request) for request in requests]
-        until(lambda: status(stub) == 503)
+        wait_until(lambda: status(stub) == 503)
         (place / "go").touch()
         answers = [request.result(timeout=10) for request in asked]
 
@@ -157,7 +158,7 @@ def test_whoever_hangs_up_does_not_stop_the_work(stub: Agent, place: Path) -> No
     request = f"wait {place / 'go'}".encode()
     with connected(stub) as connection:
         connection.sendall(http_head(f"Content-Length: {len(request)}") + request)
-        until(lambda: f"begins {request.decode()}" in worked(stub))
+        wait_until(lambda: f"begins {request.decode()}" in worked(stub))
     with ThreadPoolExecutor() as threads:
         again = threads.submit(ask, str(stub.socket), request)
         time.sleep(0.2)

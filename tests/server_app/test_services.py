@@ -8,7 +8,6 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +25,7 @@ from server_app.founding import found
 from server_app.registration import control, register_members
 from server_app.serving import PARTS
 from server_app.study import Study
+from tests.processes import children, is_alive, wait_until
 
 Coordinator = Any  # tests/server_app/conftest.py
 HOST = "coordinator.test"  # known to nobody but the tests' CONNECT proxy
@@ -257,13 +257,6 @@ def status_of(coordinator: Coordinator, name: str) -> str:
     return str(node.status)
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 def test_a_large_message_passes_proxy_superlink_and_supernode(
     coordinator: Coordinator, way_out: ConnectProxy
 ) -> None:
@@ -326,7 +319,7 @@ def test_a_killed_supernode_is_started_again(
     place = coordinator.hospitals["St Mary"]
     with coordinator.connected(place, **proxies(way_out)) as node:
         node.wait_for("SuperNode ID")
-        (child,) = _children(node.process.pid)
+        (child,) = children(node.process.pid)
         os.kill(child, signal.SIGKILL)
         node.wait_for("supernode ended with signal SIGKILL; starting it again in 1 s")
         # Not after a minute, when the SuperLink would notice by itself.
@@ -340,9 +333,9 @@ def test_a_supernode_ends_with_the_command_that_started_it(
     place = coordinator.hospitals["St Mary"]
     with coordinator.connected(place, **proxies(way_out)) as node:
         node.wait_for("SuperNode ID")
-        (child,) = _children(node.process.pid)
+        (child,) = children(node.process.pid)
         node.process.kill()
-        wait_until(lambda: not Path(f"/proc/{child}").exists() or _is_zombie(child), 30)
+        wait_until(lambda: not is_alive(child), 30)
 
 
 def test_a_removed_member_is_refused_and_comes_back_with_a_new_key(
@@ -472,11 +465,3 @@ def test_without_nginx_up_says_what_to_install(
 
     with pytest.raises(proxy.ProxyError, match="apt-get install nginx-light"):
         services.start(new_coordinator().study, PARTS)
-
-
-def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def _is_zombie(pid: int) -> bool:
-    return ") Z " in Path(f"/proc/{pid}/stat").read_text()

@@ -3,7 +3,6 @@
 import os
 import signal
 import ssl
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from server_app.bell import LoopbackBell
 from server_app.registration import control, register_members
 from server_app.serving import PARTS
 from server_app.study import Study
+from tests.processes import wait_until
 
 Coordinator = Any  # tests/server_app/conftest.py
 
@@ -63,10 +63,3 @@ def waiting_rooms(study: Study) -> list[int]:
         if "server_app.waiting_service" in line and str(study.waiting_room) in line:
             found.append(int(entry.name))
     return found
-
-
-def wait_until(is_so: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
