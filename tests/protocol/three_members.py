@@ -70,6 +70,8 @@ class Hospital:
 EAST, NORTH, WEST = HOSPITALS = [
     Hospital(name, share=hashlib.sha256(name.encode()).digest()) for name in NAMES
 ]
+IDENTITIES = {hospital.name: hospital.identity for hospital in HOSPITALS}
+KEYS = {hospital.name: hospital.key for hospital in HOSPITALS}
 ROSTER = Roster.make(
     "Study", 1, COORDINATOR.public, [Member(h.name, h.identity.public) for h in HOSPITALS]
 )
