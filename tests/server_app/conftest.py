@@ -25,6 +25,7 @@ from tests.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 STUB_APP = Path(__file__).parent / "stub_app"
+HOST = "coordinator.test"  # known to nobody but the tests' CONNECT proxy
 
 
 @dataclass
@@ -134,7 +135,7 @@ def new_coordinator() -> Iterator[Callable[[str], Coordinator]]:
 @pytest.fixture(scope="module")
 def coordinator(nginx: str, new_coordinator: Callable[[str], Coordinator]) -> Iterator[Coordinator]:
     """A coordinator that is up, with two members."""
-    made = new_coordinator("coordinator.test")
+    made = new_coordinator(HOST)
     for name in ("Mercy", "St Mary"):
         made.enrol(name)
     members.write_roster(made.study)

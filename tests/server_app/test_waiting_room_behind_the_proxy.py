@@ -5,7 +5,6 @@ import signal
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -15,8 +14,7 @@ from server_app.registration import control, register_members
 from server_app.serving import PARTS
 from server_app.study import Study
 from tests.processes import wait_until
-
-Coordinator = Any  # tests/server_app/conftest.py
+from tests.server_app.conftest import Coordinator
 
 
 def test_a_supernode_waits_there_and_the_proxy_does_without_it(
