@@ -22,6 +22,8 @@ from protocol.keys import Identity
 from protocol.roster import Member, Roster
 
 ROOT = Path(__file__).parents[2]
+STUB = Path(__file__).with_name("stub_agent.py")
+MAXIMUM = 100_000  # bytes, in a request to the stub
 PATIENT = "PATIENT-4711"  # in every line of the data, to be looked for where it must not be
 
 
@@ -149,6 +151,18 @@ def serve(start: Start) -> Callable[[Enrolled], AbstractContextManager[Agent]]:
         return start(command, hospital.socket)
 
     return serving
+
+
+@pytest.fixture(scope="module")
+def stub(start: Start, new_folder: Callable[[], Path]) -> Iterator[Agent]:
+    """One agent for all tests of a file that leave it as it was; its answers are simple."""
+    with start_stub(start, new_folder()) as agent:
+        yield agent
+
+
+def start_stub(start: Start, folder: Path) -> AbstractContextManager[Agent]:
+    path = folder / "agent.sock"
+    return start([str(STUB), str(path), str(MAXIMUM), str(folder / "log")], path)
 
 
 def _until_it_answers(process: subprocess.Popen[str], socket: Path, log: IO[str]) -> None:

@@ -3,11 +3,9 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import httpx
 import pytest
 
 from server_app.control_api import ControlApi, is_up, pack
+from tests.processes import children, free_port, is_alive, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 APPS = Path(__file__).parent / "courier_apps"
@@ -29,7 +28,7 @@ class Node:
         self._folder = folder
         self._answers = folder / "answers.json"
         self._processes: list[subprocess.Popen[bytes]] = []
-        address, port = f"127.0.0.1:{_free_port()}", _free_port()
+        address, port = f"127.0.0.1:{free_port()}", free_port()
         programs = Path(sys.executable).parent
         self._start(
             *(programs / "flower-superlink", "--insecure", "--port", address.split(":")[1]),
@@ -126,7 +125,7 @@ def test_the_executor_ends_with_its_supernode(node: Node) -> None:
 def test_the_supernode_ends_with_its_executor(node: Node) -> None:
     node.executor.kill()
 
-    wait_until(lambda: not _lives(node.supernode), 20)
+    wait_until(lambda: not is_alive(node.supernode), 20)
 
 
 def test_told_to_stop_the_supernode_signs_off(node: Node) -> None:
@@ -136,28 +135,3 @@ def test_told_to_stop_the_supernode_signs_off(node: Node) -> None:
     assert "SuperNode terminated gracefully" in node.log()
     with suppress(httpx.HTTPError):
         assert not any(found.is_online for found in node.api.nodes())
-
-
-def children(pid: int) -> list[int]:
-    lines = [task / "children" for task in Path(f"/proc/{pid}/task").iterdir()]
-    return [int(number) for line in lines for number in line.read_text().split()]
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_until(is_so: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

@@ -19,11 +19,9 @@ import pytest
 from client_app.agent import keep_to_itself
 from client_app.socket_client import ask
 from protocol.messages import Hello, Introduction, decode_reply, sign_request
+from tests.client_app.conftest import ROOT, Agent, Enrolled
 
 COURIER, GROUP = 54_321, 54_322
-ROOT = Path(__file__).parents[2]
-Agent = Any  # these two: tests/client_app/conftest.py
-Enrolled = Any
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 

@@ -8,10 +8,8 @@ compared to the last bit.
 import csv
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -31,6 +29,7 @@ from learning.data.grouping import set_apart
 from learning.local_data import load_dataset, load_shares
 from server_app.commands import app as coordinator_commands
 from server_app.settings import Settings
+from tests.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 FEDDC = [sys.executable, "-c", "from lab.cli import main; main()"]
@@ -91,7 +90,7 @@ class Federation:
     # --- setting up -------------------------------------------------------------------------------
 
     def _found(self) -> None:
-        internal = free_ports(3)  # the SuperLink's, the waiting room's next to it, the proxy's
+        internal = free_port(3)  # the SuperLink's, the waiting room's next to it, the proxy's
         port = internal + 2
         self.coordinator(
             "init", "--name", "tests", "--address", f"localhost:{port}",
@@ -367,19 +366,6 @@ def wait_for(look: Callable[[], Any], what: str, timeout: float = 120) -> Any:
             raise AssertionError(f"no {what} after {timeout:g} s")
         time.sleep(0.05)
     return found
-
-
-def free_ports(count: int) -> int:
-    """Return the first of some free ports in a row, below those that outgoing connections take."""
-    while True:
-        first = random.randint(20_000, 32_000)  # noqa: S311
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return first
 
 
 def environment() -> dict[str, str]:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from lab.simulate_command import JSON_KEYS
 from learning.settings import SettingsError
 from server_app.control_api import RunStatus
 from server_app.settings import Settings
+from tests.processes import is_alive, wait_until
 
 STUB_APP = Path(__file__).parent / "stub_app"
 ROOT = Path(__file__).parents[2]
@@ -70,7 +70,7 @@ def test_a_run_gives_its_summary_and_leaves_nothing_behind(
     assert [event["answered"] for event in events if event["event"] == "leg"] == [2, 2]
     assert "the stub is running" in (tmp_path / "run" / "flower.log").read_text()
     assert len(family) >= 8  # SuperLink, SuperExec, simulation, Ray's daemons, two actors
-    _until(lambda: not any(_is_alive(pid) for pid in family), seconds=60)
+    wait_until(lambda: not any(is_alive(pid) for pid in family), seconds=60)
     assert list(temporary.iterdir()) == []
 
 
@@ -106,7 +106,7 @@ def test_a_stopped_command_ends_everything_and_says_what_it_kept(
 ) -> None:
     monkeypatch.setenv("STUB", "waits")
     command = subprocess.Popen(_command(tmp_path), stderr=subprocess.PIPE, text=True)
-    _until(lambda: "evaluation" in _events(tmp_path))
+    wait_until(lambda: "evaluation" in _events(tmp_path), 300)
     family = _descendants(command.pid)
 
     command.send_signal(number)
@@ -117,7 +117,7 @@ def test_a_stopped_command_ends_everything_and_says_what_it_kept(
         f"feddc: stopped; kept in {tmp_path / 'run'}: flower.log, metrics.jsonl"
     )
     assert len(family) >= 7
-    _until(lambda: not any(_is_alive(pid) for pid in family), seconds=60)
+    wait_until(lambda: not any(is_alive(pid) for pid in family), seconds=60)
     assert list(temporary.iterdir()) == []
 
 
@@ -127,13 +127,13 @@ def test_a_killed_command_still_leaves_nothing_behind(
 ) -> None:
     monkeypatch.setenv("STUB", "waits")
     command = subprocess.Popen(_command(tmp_path), stderr=subprocess.DEVNULL)
-    _until(lambda: "evaluation" in _events(tmp_path))
+    wait_until(lambda: "evaluation" in _events(tmp_path), 300)
     family = _descendants(command.pid)
 
     command.kill()
     command.wait()
 
-    _until(lambda: not any(_is_alive(pid) for pid in family))
+    wait_until(lambda: not any(is_alive(pid) for pid in family), 300)
     assert list(temporary.iterdir()) == []
 
 
@@ -144,7 +144,7 @@ def test_two_runs_at_the_same_time_do_not_disturb_each_other(
     folders = [tmp_path / "a", tmp_path / "b"]
     monkeypatch.setenv("STUB", "waits")
     waiting = subprocess.Popen(_command(folders[0]), stderr=subprocess.PIPE, text=True)
-    _until(lambda: "leg" in _events(folders[0]))
+    wait_until(lambda: "leg" in _events(folders[0]), 300)
     monkeypatch.setenv("STUB", "completed")
 
     done = subprocess.run(
@@ -156,7 +156,7 @@ def test_two_runs_at_the_same_time_do_not_disturb_each_other(
     assert tuple(json.loads(done.stdout)) == JSON_KEYS
     family = _descendants(waiting.pid)
     assert len(family) >= 7  # all of the first run is still there
-    assert all(_is_alive(pid) for pid in family)
+    assert all(is_alive(pid) for pid in family)
     waiting.send_signal(signal.SIGINT)
     waiting.communicate(timeout=60)
     assert waiting.returncode == 130
@@ -261,13 +261,6 @@ def _events(folder: Path) -> list[str]:
     return [json.loads(line)["event"] for line in lines]
 
 
-def _until(true: Callable[[], bool], *, seconds: float = 300) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-
-
 def _descendants(ancestor: int) -> set[int]:
     """Find a process's children and theirs by parentage, independently of how `lab` knows them."""
     parents = {pid: stat[1] for pid in _pids() if (stat := _stat(pid))}
@@ -275,11 +268,6 @@ def _descendants(ancestor: int) -> set[int]:
     while new := {p for p, parent in parents.items() if int(parent) in found | {ancestor}} - found:
         found |= new
     return found
-
-
-def _is_alive(pid: int) -> bool:
-    stat = _stat(pid)
-    return bool(stat) and stat[0] != "Z"
 
 
 def _pids() -> list[int]:

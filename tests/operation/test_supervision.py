@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,15 +14,9 @@ import pytest
 
 from operation import log_lines, supervision
 from operation.supervision import Program, keep_running
+from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def program(tmp_path: Path, script: str) -> Program:

@@ -4,13 +4,12 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,24 +21,11 @@ from server_app import members, services
 from server_app.founding import found
 from server_app.proxy import ProxyError, find_nginx
 from server_app.study import Study
+from tests.processes import free_port
 
 ROOT = Path(__file__).parents[2]
 STUB_APP = Path(__file__).parent / "stub_app"
-
-
-def free_port(ports: int = 1) -> int:
-    """Return the first of so many ports in a row that are free now."""
-    while True:
-        with ExitStack() as stack:
-            first: int = 0
-            try:
-                for number in range(ports):
-                    probe = stack.enter_context(socket.socket())
-                    probe.bind(("127.0.0.1", first + number if number else 0))
-                    first = first or probe.getsockname()[1]
-            except OSError:
-                continue
-            return first
+HOST = "coordinator.test"  # known to nobody but the tests' CONNECT proxy
 
 
 @dataclass
@@ -149,7 +135,7 @@ def new_coordinator() -> Iterator[Callable[[str], Coordinator]]:
 @pytest.fixture(scope="module")
 def coordinator(nginx: str, new_coordinator: Callable[[str], Coordinator]) -> Iterator[Coordinator]:
     """A coordinator that is up, with two members."""
-    made = new_coordinator("coordinator.test")
+    made = new_coordinator(HOST)
     for name in ("Mercy", "St Mary"):
         made.enrol(name)
     members.write_roster(made.study)

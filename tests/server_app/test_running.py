@@ -20,8 +20,8 @@ from client_app.socket_client import AgentUnreachable, health
 from server_app import members
 from server_app.registration import control
 from server_app.running import server_apps
+from tests.server_app.conftest import Coordinator
 
-Coordinator = Any  # tests/server_app/conftest.py
 NAMES = ("Charite", "Mercy", "St Mary")
 SMALL = [
     "input-shape=3",

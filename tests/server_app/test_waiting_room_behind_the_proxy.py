@@ -3,10 +3,8 @@
 import os
 import signal
 import ssl
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -15,8 +13,8 @@ from server_app.bell import LoopbackBell
 from server_app.registration import control, register_members
 from server_app.serving import PARTS
 from server_app.study import Study
-
-Coordinator = Any  # tests/server_app/conftest.py
+from tests.processes import wait_until
+from tests.server_app.conftest import Coordinator
 
 
 def test_a_supernode_waits_there_and_the_proxy_does_without_it(
@@ -63,10 +61,3 @@ def waiting_rooms(study: Study) -> list[int]:
         if "server_app.waiting_service" in line and str(study.waiting_room) in line:
             found.append(int(entry.name))
     return found
-
-
-def wait_until(is_so: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

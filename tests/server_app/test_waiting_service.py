@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,6 +21,7 @@ from protocol.connection import Address
 from server_app.bell import LoopbackBell, find_bell
 from server_app.certificates import make_authority, make_server_certificate
 from server_app.waiting_room import PATH
+from tests.processes import free_port, wait_until
 
 NODE = 2**63 + 5
 REQUEST = PullMessagesRequest(node=Node(node_id=NODE)).SerializeToString()
@@ -90,9 +91,7 @@ def superlink(tmp_path: Path) -> Iterator[SuperLink]:
 
 @pytest.fixture
 def room(superlink: SuperLink, tmp_path: Path) -> Iterator[Room]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = Address("127.0.0.1", probe.getsockname()[1])
+    address = Address("127.0.0.1", free_port())
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "server_app.waiting_service"),
@@ -183,10 +182,3 @@ def test_a_simulation_has_no_bell(monkeypatch: pytest.MonkeyPatch) -> None:
 def _listens(address: Address) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((address.host, address.port)) == 0
-
-
-def wait_until(is_so: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

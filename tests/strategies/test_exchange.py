@@ -10,32 +10,10 @@ from flwr.app import Context, Error, Message, RecordDict
 from lab.inprocess import InProcessGrid
 from protocol.messages import Hello, Introduction, Refusal, RefusalCode, encode
 from protocol.records import from_records, to_records
-from strategies import bell
-from strategies import exchange as module
 from strategies.exchange import Answer, Exchange, Produce
+from tests.strategies.conftest import Clock
 
 Conduct = Callable[[Message], Message | None]
-
-
-class Clock:
-    """Time that passes only where somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(bell, "time", clock)
-    return clock
 
 
 def introduce(message: Message) -> Message:

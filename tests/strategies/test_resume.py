@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedYogi, Strategy
 
 from strategies.journal import DiskJournal, JournalError
 from strategies.members import ExperimentFailed
-from tests.strategies.test_feddc import UnrulyGrid, prepare, tiny
+from tests.strategies.unruly_grid import UnrulyGrid, prepare, tiny
 
 EXPERIMENT = "study-1"
 

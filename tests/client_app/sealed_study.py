@@ -1,0 +1,70 @@
+"""Three small hospitals that make the keys of a sealed experiment, and their envelopes."""
+
+from typing import Any
+
+from protocol.bundle import from_bundle, to_bundle
+from protocol.messages import (
+    Announcement,
+    Carries,
+    ExchangeShares,
+    OpenShares,
+    Ready,
+    Reply,
+    Shares,
+    decode_reply,
+)
+from tests.client_app.small_hospital import (
+    NAMES,
+    TRAINING,
+    descriptor,
+    leg,
+    member,
+    model,
+    set_up,
+    signed,
+    trained,
+)
+
+
+class Study:
+    """Three hospitals that have made the keys of a sealed experiment."""
+
+    def __init__(self, **chosen: Any) -> None:
+        self.memories: dict[str, dict[str, bytes]] = {name: {} for name in NAMES}
+        self.members = {name: member(name, self.memories[name]) for name in NAMES}
+        agreed = set_up(descriptor(sealed=True, training=TRAINING | chosen))
+        self.announced = self.ask_all(dict.fromkeys(NAMES, agreed), Announcement)
+        request = signed(ExchangeShares(experiment="e1", payload=to_bundle(self.announced)))
+        shares = self.ask_all(dict.fromkeys(NAMES, request), Shares)
+        self.sealed = {name: from_bundle(bundle) for name, bundle in shares.items()}
+
+    def make_keys(self) -> "Study":
+        requests = {
+            name: signed(OpenShares(experiment="e1", payload=to_bundle(self.shares_for(name))))
+            for name in NAMES
+        }
+        self.tags = []
+        for name, request in requests.items():
+            reply = decode_reply(self.members[name].answer(request))
+            assert isinstance(reply, Ready)
+            self.tags.append(reply.confirmation)
+        return self
+
+    def shares_for(self, name: str) -> dict[str, bytes]:
+        return {sender: self.sealed[sender][name] for sender in NAMES if sender != name}
+
+    def ask_all(self, requests: dict[str, bytes], kind: type[Reply]) -> dict[str, bytes]:
+        replies = {name: decode_reply(self.members[name].answer(r)) for name, r in requests.items()}
+        assert all(isinstance(reply, kind) for reply in replies.values()), replies
+        return {name: reply.payload for name, reply in replies.items()}
+
+    def hand_over(self, sender: str, recipient: str, number: int = 1) -> bytes:
+        """Have `sender` train leg `number` and return the envelope for `recipient`."""
+        reply = trained(self.members[sender].answer(leg(model(), leg=number, recipient=recipient)))
+        assert reply.sealed
+        return reply.payload
+
+
+def envelope(payload: bytes, number: int = 2, **changes: Any) -> bytes:
+    fields = {"leg": number, "first_round": 2, "carries": Carries.ENVELOPE, "sealed_in": 1}
+    return leg(payload, **(fields | {"recipient": "south"} | changes))

@@ -1,0 +1,216 @@
+"""A hospital with a few examples, in this process, and requests to ask it with."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from client_app.hospital import Hospital
+from client_app.policy import Policy
+from client_app.store import MappingStore
+from learning.data import Examples, Share
+from learning.models import build
+from protocol.descriptor import Descriptor
+from protocol.keys import Identity
+from protocol.messages import (
+    Announcement,
+    Carries,
+    Close,
+    RefusalCode,
+    Reply,
+    Request,
+    SetUp,
+    Trained,
+    TrainLeg,
+    decode_reply,
+    sign_request,
+)
+from protocol.model_bytes import ModelState
+from protocol.roster import Member, Roster
+
+Code = RefusalCode
+NAMES = ("east", "north", "south")
+NAME, SHAPE, CLASSES, ROUNDS = "north", (1, 6, 6), 3, 40
+IDENTITIES = {name: Identity.from_bytes(bytes([n] * 32)) for n, name in enumerate(NAMES, start=1)}
+COORDINATOR, STRANGER = Identity.from_bytes(bytes([9] * 32)), Identity.from_bytes(bytes([8] * 32))
+ROSTER = Roster.make(
+    "study", 1, COORDINATOR.public, [Member(n, i.public) for n, i in IDENTITIES.items()]
+)
+# Nothing rounded away and nothing kept back, so that figures can be compared.
+OPEN_POLICY: dict[str, Any] = {
+    "unsealed": True,
+    "metric-decimals": 12,
+    "max-share-per-recipient": 1.0,
+}
+TRAINING: dict[str, Any] = {
+    "model": "mlp",
+    "model-options": '{"hidden": [4]}',
+    "precision": "float64",
+    "batch-size": 3,
+}
+# mri-cnn has BatchNorm: running statistics and counters travel with it.
+WITH_BUFFERS = {"model": "mri-cnn", "model-options": '{"filters": [2, 2]}'}
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "sgd": {},
+    "momentum": {"momentum": 0.9},
+    "adam": {"optimizer": "adam", "learning-rate": 0.01},
+    "fedprox": {"proximal-mu": 0.7},
+    "fedprox with adam": {"proximal-mu": 0.7, "optimizer": "adam", "learning-rate": 0.01},
+    "momentum kept": {"momentum": 0.9, "optimizer-state": "kept"},
+    "adam kept": {"optimizer": "adam", "learning-rate": 0.01, "optimizer-state": "kept"},
+    "running statistics": WITH_BUFFERS | {"momentum": 0.9},
+    "half the bytes": {"precision": "float32", "wire-dtype": "bfloat16", "momentum": 0.9},
+}
+
+
+def examples(count: int, seed: int) -> Examples:
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % CLASSES
+    return Examples(rng.normal(size=(count, *SHAPE)).astype(np.float32), rng.permutation(labels))
+
+
+SHARES = {name: Share(name, examples(8, n), examples(5, 10 + n)) for n, name in enumerate(NAMES)}
+
+
+def member(
+    name: str = NAME,
+    memory: dict[str, bytes] | None = None,
+    *,
+    share: Share | None = None,
+    policy: dict[str, Any] | None = None,
+) -> Hospital:
+    """Return a hospital that has agreed to nothing yet."""
+    return Hospital(
+        name,
+        share or SHARES[name],
+        MappingStore({} if memory is None else memory),
+        identity=IDENTITIES[name],
+        roster=ROSTER,
+        policy=Policy.parse(OPEN_POLICY | (policy or {}), source="test"),
+    )
+
+
+def descriptor(**changes: Any) -> Descriptor:
+    fields: dict[str, Any] = {
+        "experiment": "e1",
+        "rounds": ROUNDS,
+        "daisy_period": 1,
+        "aggregation_period": 5,
+        "init": "shared",
+        "shape": SHAPE,
+        "classes": CLASSES,
+        "training": TRAINING,
+        "training_seed": bytes(32),
+        "sealed": False,
+        "roster": ROSTER.digest,
+    }
+    return Descriptor(**(fields | changes))
+
+
+def signed(request: Request) -> bytes:
+    return sign_request(request, COORDINATOR)
+
+
+def set_up(agreed: Descriptor) -> bytes:
+    return signed(SetUp(experiment=agreed.experiment, payload=agreed.to_bytes()))
+
+
+def hospital(
+    memory: dict[str, bytes] | None = None, *, share: Share | None = None, **training: Any
+) -> Hospital:
+    """Return a hospital that has agreed to an experiment with these training settings."""
+    here = member(memory=memory, share=share)
+    reply = decode_reply(here.answer(set_up(descriptor(training=TRAINING | training))))
+    assert isinstance(reply, Announcement)
+    return here
+
+
+def model(**training: Any) -> ModelState:
+    """Return the network's first state, taken from the registry and torch alone."""
+    chosen = TRAINING | training
+    network = build(
+        chosen["model"],
+        shape=SHAPE,
+        classes=CLASSES,
+        options=json.loads(chosen["model-options"]),
+        seed=5,
+    ).to(getattr(torch, chosen["precision"]))
+    trained = {name for name, _ in network.named_parameters()}
+    arrays = {name: tensor.numpy().copy() for name, tensor in network.state_dict().items()}
+    state = ModelState(
+        {name: array for name, array in arrays.items() if name in trained},
+        {name: array for name, array in arrays.items() if name not in trained},
+    )
+    wire = chosen.get("wire-dtype", "same")
+    return ModelState.from_bytes(state.to_bytes(wire=wire), wire=wire)
+
+
+def leg(payload: bytes | ModelState = b"", **changes: Any) -> bytes:
+    fields: dict[str, Any] = {
+        "experiment": "e1",
+        "leg": 1,
+        "first_round": 0,
+        "local_rounds": 2,
+        "carries": Carries.AGGREGATE,
+        "recipient": "east",
+    }
+    data = payload.to_bytes() if isinstance(payload, ModelState) else payload
+    return signed(TrainLeg(**(fields | changes), payload=data))
+
+
+def close(payload: bytes | ModelState, experiment: str = "e1") -> bytes:
+    data = payload.to_bytes() if isinstance(payload, ModelState) else payload
+    return signed(Close(experiment=experiment, payload=data))
+
+
+def plain(reply: bytes) -> Reply:
+    """Return a reply without the head of the audit trail, which never stands still."""
+    message = decode_reply(reply)
+    assert message.audit is not None
+    return message.model_copy(update={"audit": None})
+
+
+def trained(reply: bytes) -> Trained:
+    message = decode_reply(reply)
+    assert isinstance(message, Trained), message
+    return message
+
+
+def remembered(memory: dict[str, bytes]) -> dict[str, bytes]:
+    """Return all that a hospital remembers but how long its audit trail is."""
+    return {name: value for name, value in memory.items() if name != "audit-head"}
+
+
+def changed(name: str, change: Callable[[Any], Any]) -> ModelState:
+    return ModelState(model().parameters | {name: change(model().parameters[name])})
+
+
+def with_value(value: float) -> ModelState:
+    return changed("output.bias", lambda array: np.append(array[:-1], value))
+
+
+def second(**changes: Any) -> bytes:
+    return set_up(descriptor(**({"experiment": "e2"} | changes)))
+
+
+def training(**changes: Any) -> bytes:
+    wanted = {key.replace("_", "-"): value for key, value in changes.items()}
+    return second(training=TRAINING | wanted)
+
+
+def forged(request: bytes, identity: Identity = STRANGER, purpose: str = "request") -> bytes:
+    body = request[:-64]
+    return body + identity.sign(purpose, hashlib.sha256(body).digest())
+
+
+def flipped(data: bytes, place: int) -> bytes:
+    changed_data = bytearray(data)
+    changed_data[place] ^= 1
+    return bytes(changed_data)
+
+
+def wired(chosen: dict[str, Any]) -> bytes:
+    return model(**chosen).to_bytes(wire=chosen.get("wire-dtype", "same"))

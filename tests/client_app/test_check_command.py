@@ -1,0 +1,193 @@
+"""`feddc hospital check` and `serve`: nothing is looser than agreed."""
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from protocol.keys import Identity
+from tests.client_app.commands import feddc
+from tests.client_app.conftest import ROOT, Enrolled
+
+
+def _check(hospital: Enrolled) -> tuple[int, str]:
+    done = feddc("check", "--folder", hospital.folder.path)
+    return done.exit_code, done.stdout
+
+
+def test_check_finds_everything_in_place(enrolled: Enrolled) -> None:
+    code, text = _check(enrolled)
+
+    assert code == 0
+    assert "✗" not in text
+    for subject in ("configuration", "state", "identity", "roster", "socket", "data", "network"):
+        assert f" {subject}: " in text
+    assert "48 examples to train on, 12 held out" in text
+    assert "PATIENT" not in text
+
+
+LOOSE: dict[str, tuple[Callable[[Enrolled], object], str]] = {
+    "state for a group": (lambda h: h.folder.state.chmod(0o750), "chmod 0700"),
+    "state for all": (lambda h: h.folder.state.chmod(0o755), "chmod 0700"),
+    "a readable key": (lambda h: h.folder.identity_file.chmod(0o640), "chmod 0600"),
+    "a link in the state": (
+        lambda h: (h.folder.state / "extra").symlink_to("/etc/passwd"),
+        "is not a file of the agent's user",
+    ),
+    "a socket folder for all": (lambda h: h.socket.parent.chmod(0o755), "chmod 0750"),
+    "a socket folder the group can write": (lambda h: h.socket.parent.chmod(0o770), "chmod 0750"),
+    "a socket folder with other things": (
+        lambda h: (h.socket.parent / "records.csv").write_text("x"),
+        "holds records.csv",
+    ),
+    "no socket folder": (lambda h: h.socket.parent.rmdir(), "mkdir -m 0750"),
+    "another group's socket folder": (lambda h: h.set("group", '"54321"'), "chgrp 54321"),
+    "a group that is not there": (lambda h: h.set("group", '"nobody-here"'), "no group"),
+    "a configuration others can write": (
+        lambda h: h.folder.configuration.chmod(0o620),
+        "can be changed by others",
+    ),
+    "no roster": (lambda h: h.folder.roster_file.unlink(), "feddc hospital join"),
+    "a cut-off roster": (
+        lambda h: h.folder.roster_file.write_bytes(h.folder.roster_file.read_bytes()[:-9]),
+        "roster",
+    ),
+    "no identity": (lambda h: h.folder.identity_file.unlink(), "no identity"),
+    "a cut-off identity": (
+        lambda h: h.folder.identity_file.write_bytes(b"short"),
+        "32 bytes, got 5",
+    ),
+    "another's roster": (
+        lambda h: h.folder.identity_file.write_bytes(Identity.generate().to_bytes()),
+        "another identity for St Mary",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LOOSE)
+def test_check_says_what_is_wrong_and_what_to_do(case: str, enrolled: Enrolled) -> None:
+    loosen, told = LOOSE[case]
+    loosen(enrolled)
+
+    code, text = _check(enrolled)
+
+    assert code == 1
+    (line,) = (line for line in text.splitlines() if line.startswith("✗"))
+    assert told in text[text.index(line) :].split("\n✓")[0]
+
+
+@pytest.mark.parametrize("case", ["state for a group", "a socket folder for all", "no roster"])
+def test_an_agent_does_not_start_like_this(case: str, enrolled: Enrolled) -> None:
+    loosen, told = LOOSE[case]
+    loosen(enrolled)
+
+    done = feddc("serve", "--folder", enrolled.folder.path)
+
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert not enrolled.socket.exists()
+    assert not enrolled.folder.store_file.exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_is_not_ours(enrolled: Enrolled) -> None:
+    os.chown(enrolled.folder.state, 54321, 54321)
+
+    code, text = _check(enrolled)
+
+    assert code == 1
+    assert "belongs to 54321, not to root" in text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file another group")
+def test_a_group_with_more_than_the_courier_is_refused(enrolled: Enrolled) -> None:
+    import grp
+    import pwd
+
+    crowded = next(
+        (
+            group.gr_gid
+            for group in grp.getgrall()
+            if len(
+                set(group.gr_mem)
+                | {user.pw_name for user in pwd.getpwall() if user.pw_gid == group.gr_gid}
+            )
+            > 2
+        ),
+        None,
+    )
+    if crowded is None:
+        pytest.skip("this machine has no group of three")
+    os.chown(enrolled.socket.parent, -1, crowded)
+    enrolled.set("group", f'"{crowded}"')
+
+    code, text = _check(enrolled)
+
+    assert code == 1
+    assert "should hold the agent's and the courier's user only" in text
+
+
+def test_an_access_list_is_noticed_though_the_mode_looks_right(enrolled: Enrolled) -> None:
+    # user::rwx, user:54321:r-x, group::---, mask::r-x, other::---
+    entries = [(1, 7, -1), (2, 5, 54321), (4, 0, -1), (16, 5, -1), (32, 0, -1)]
+    packed = b"\x02\0\0\0" + b"".join(
+        tag.to_bytes(2, "little")
+        + allowed.to_bytes(2, "little")
+        + (who % 2**32).to_bytes(4, "little")
+        for tag, allowed, who in entries
+    )
+    try:
+        os.setxattr(enrolled.socket.parent, "system.posix_acl_access", packed)
+    except OSError as error:
+        pytest.skip(f"no access lists here: {error}")
+    assert stat.S_IMODE(enrolled.socket.parent.stat().st_mode) == 0o750
+
+    code, text = _check(enrolled)
+
+    assert code == 1
+    assert "setfacl -b" in text
+
+
+def test_too_few_examples_are_too_few(enrolled: Enrolled) -> None:
+    enrolled.set("minimum-local-items", "500")
+
+    code, text = _check(enrolled)
+
+    assert code == 1
+    assert "✗ data: 48 examples to train on, 12 held out; [policy] wants at least 500" in text
+
+
+def test_data_that_everyone_can_read_are_warned_about(enrolled: Enrolled) -> None:
+    (enrolled.folder.path / "data").chmod(0o755)
+
+    code, text = _check(enrolled)
+
+    assert code == 0
+    assert "! data:" in text
+    assert "the courier's too" in text
+
+
+def test_check_names_the_key_of_a_broken_configuration(enrolled: Enrolled) -> None:
+    enrolled.set("threads", "0")
+
+    code, text = _check(enrolled)
+
+    assert code == 1
+    assert "✗ configuration: threads must be at least 1, got 0" in text
+
+
+def test_commands_other_than_serve_need_no_torch(enrolled: Enrolled) -> None:
+    script = (
+        "import sys\nfrom typer.testing import CliRunner\nfrom lab.cli import app\n"
+        f"folder = {str(enrolled.folder.path)!r}\n"
+        "for command in ('check', 'audit'):\n"
+        "    result = CliRunner().invoke(app, ['hospital', command, '--folder', folder])\n"
+        "    assert result.exit_code == 0, result.output\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", script], check=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )

@@ -1,0 +1,103 @@
+"""The hospital: its audit trail, and that a memory older than the trail is noticed."""
+
+import json
+
+import numpy as np
+
+from client_app.audit import verify_lines
+from client_app.hospital import Hospital
+from client_app.policy import Policy
+from client_app.store import MappingStore
+from protocol.audit import AuditHead
+from protocol.messages import Hello, Refusal, decode_reply
+from tests.client_app.small_hospital import (
+    IDENTITIES,
+    NAME,
+    OPEN_POLICY,
+    ROSTER,
+    SHARES,
+    STRANGER,
+    Code,
+    close,
+    descriptor,
+    hospital,
+    leg,
+    member,
+    model,
+    plain,
+    set_up,
+    signed,
+    trained,
+    with_value,
+)
+
+
+class RecordingStore(MappingStore):
+    """A store that keeps its audit lines, too."""
+
+    def __init__(self, mapping: dict[str, bytes]) -> None:
+        super().__init__(mapping)
+        self.lines: list[bytes] = []
+
+    def append_audit(self, line: bytes) -> None:
+        self.lines.append(line)
+
+
+def test_a_memory_older_than_the_worlds_is_noticed() -> None:
+    memory: dict[str, bytes] = {}
+    here = hospital(memory)
+    backup = dict(memory)
+    seen = decode_reply(here.answer(leg(model()))).audit
+
+    restored = member(memory=backup)
+    request = leg(model(), leg=2, seen=seen)
+
+    assert plain(restored.answer(request)) == Refusal(code=Code.ROLLED_BACK)
+    assert trained(here.answer(request))
+
+
+def test_a_head_that_the_hospital_did_not_sign_says_nothing() -> None:
+    here = hospital()
+    invented = AuditHead.signed(STRANGER, 10_000, bytes(32))
+    broken = AuditHead(sequence=10_000, digest="0" * 64, signature="0" * 128)
+
+    assert trained(here.answer(leg(model(), leg=1, seen=invented)))
+    assert trained(here.answer(leg(model(), leg=2, seen=broken)))
+
+
+def test_every_request_leaves_one_line_and_the_reply_its_signed_head() -> None:
+    store = RecordingStore({})
+    here = Hospital(
+        NAME,
+        SHARES[NAME],
+        store,
+        identity=IDENTITIES[NAME],
+        roster=ROSTER,
+        policy=Policy.parse(OPEN_POLICY, source="test"),
+    )
+    requests = [
+        signed(Hello()),
+        set_up(descriptor()),
+        leg(model()),
+        leg(model()),
+        b"noise",
+        leg(with_value(np.nan), leg=2),
+        close(model()),
+    ]
+
+    heads = [decode_reply(here.answer(request)).audit for request in requests]
+
+    assert verify_lines(store.lines).broken is None
+    entries = [json.loads(line) for line in store.lines]
+    assert [entry["reply"]["kind"] for entry in entries] == [
+        "introduction",
+        "announcement",
+        "trained",
+        "repeated",
+        "refusal",
+        "refusal",
+        "closed",
+    ]
+    # The answer that was repeated carries the head it was given with.
+    assert [head.sequence for head in heads if head] == [1, 2, 3, 3, 5, 6, 7]
+    assert all(head is not None and head.is_by(IDENTITIES[NAME].public) for head in heads)

@@ -1,0 +1,107 @@
+"""The hospital: what it evaluates on held-out data, and which figures leave it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from learning.data import Share
+from protocol.messages import Announcement, Carries, Closed
+from protocol.model_bytes import ModelState
+from tests.client_app.small_hospital import (
+    NAME,
+    SHARES,
+    close,
+    descriptor,
+    examples,
+    hospital,
+    leg,
+    member,
+    model,
+    plain,
+    set_up,
+    trained,
+)
+
+
+def held_out_by_hand(state: ModelState, share: Share) -> tuple[float, float]:
+    """Return loss and accuracy of the two-layer network, computed in NumPy."""
+    p: Any = state.parameters
+    x = share.held_out.features.astype(np.float64).reshape(len(share.held_out), -1)
+    hidden = np.maximum(x @ p["linear1.weight"].T + p["linear1.bias"], 0)
+    scores = hidden @ p["output.weight"].T + p["output.bias"]
+    chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    right = chances[np.arange(len(x)), share.held_out.labels]
+    accuracy = float((scores.argmax(axis=1) == share.held_out.labels).mean())
+    return float(-np.log(right).mean()), accuracy
+
+
+@pytest.mark.parametrize("recipient", ["east", None])
+def test_an_aggregate_is_evaluated_as_it_came_on_held_out_data(recipient: str | None) -> None:
+    reply = trained(hospital().answer(leg(model(), recipient=recipient)))
+    loss, accuracy = held_out_by_hand(model(), SHARES[NAME])
+
+    assert reply.held_out_loss == pytest.approx(loss, rel=1e-9)
+    assert reply.held_out_accuracy == pytest.approx(accuracy, abs=1e-9)
+
+
+def test_a_handed_over_model_is_not_evaluated() -> None:
+    # Its figures would tell the coordinator about a model it must not see.
+    reply = trained(hospital().answer(leg(model(), carries=Carries.ENVELOPE)))
+
+    assert (reply.held_out_loss, reply.held_out_accuracy) == (None, None)
+
+
+def test_a_hospitals_own_first_model_is_not_evaluated() -> None:
+    here = member()
+    here.answer(set_up(descriptor(init="own")))
+
+    reply = trained(here.answer(leg(carries=Carries.NOTHING)))
+
+    assert (reply.held_out_loss, reply.held_out_accuracy) == (None, None)
+
+
+def test_the_final_model_is_evaluated_on_held_out_data() -> None:
+    loss, accuracy = held_out_by_hand(model(), SHARES[NAME])
+
+    reply = plain(hospital().answer(close(model())))
+
+    assert isinstance(reply, Closed)
+    assert reply.held_out_loss == pytest.approx(loss, rel=1e-9)
+    assert reply.held_out_accuracy == pytest.approx(accuracy, abs=1e-9)
+
+
+@pytest.mark.parametrize("held_out", [0, 4])
+def test_figures_rest_on_enough_examples_or_are_not_given(held_out: int) -> None:
+    here = hospital(share=Share(NAME, SHARES[NAME].train, examples(held_out, seed=3)))
+
+    reply = trained(here.answer(leg(model())))
+    closed = plain(here.answer(close(model())))
+
+    assert (reply.held_out_loss, reply.held_out_accuracy) == (None, None)
+    assert closed == Closed(held_out_loss=None, held_out_accuracy=None)
+
+
+def test_figures_leave_rounded_as_the_policy_says() -> None:
+    exact = trained(hospital().answer(leg(model())))
+    here = member(policy={"metric-decimals": 2})
+    here.answer(set_up(descriptor()))
+
+    rounded = trained(here.answer(leg(model())))
+
+    for name in ("loss", "accuracy", "held_out_loss", "held_out_accuracy"):
+        assert getattr(rounded, name) == round(getattr(exact, name), 2)
+    assert rounded.loss != exact.loss
+
+
+def test_figures_that_the_policy_keeps_do_not_leave() -> None:
+    here = member(policy={"metrics": []})
+
+    announced = plain(here.answer(set_up(descriptor())))
+    reply = trained(here.answer(leg(model())))
+    closed = plain(here.answer(close(model())))
+
+    assert isinstance(announced, Announcement)
+    assert announced.examples is None
+    assert {reply.loss, reply.accuracy, reply.held_out_loss, reply.held_out_accuracy} == {None}
+    assert closed == Closed(held_out_loss=None, held_out_accuracy=None)

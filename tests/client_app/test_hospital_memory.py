@@ -1,0 +1,242 @@
+"""The hospital: it repeats itself, remembers bytes only, and forgets what is closed."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from client_app.hospital import Hospital
+from client_app.policy import Policy
+from client_app.store import MappingStore
+from learning.data import Share
+from protocol.messages import Announcement, Carries, Closed, Refusal, Trained, decode_reply
+from protocol.model_bytes import ModelState
+from tests.client_app.sealed_study import Study
+from tests.client_app.small_hospital import (
+    IDENTITIES,
+    NAME,
+    OPEN_POLICY,
+    OPTIMIZERS,
+    ROSTER,
+    SHARES,
+    TRAINING,
+    Code,
+    close,
+    descriptor,
+    examples,
+    hospital,
+    leg,
+    member,
+    model,
+    plain,
+    remembered,
+    second,
+    set_up,
+    trained,
+    wired,
+    with_value,
+)
+
+# --- it repeats itself ----------------------------------------------------------------------------
+
+
+def conversation(**chosen: Any) -> list[Callable[[Hospital], bytes]]:
+    """Return legs of every kind; envelopes bring what came of the first leg."""
+    aggregate, handed = wired(chosen), {"sent": b""}
+
+    def first(here: Hospital) -> bytes:
+        reply = here.answer(leg(aggregate, leg=1, first_round=2))
+        handed["sent"] = trained(reply).payload
+        return reply
+
+    def with_envelope(number: int, recipient: str | None) -> Callable[[Hospital], bytes]:
+        fields = {"leg": number, "first_round": 2 * number, "recipient": recipient}
+        return lambda here: here.answer(leg(handed["sent"], carries=Carries.ENVELOPE, **fields))
+
+    def with_aggregate(number: int, recipient: str | None) -> Callable[[Hospital], bytes]:
+        fields = {"leg": number, "first_round": 2 * number, "recipient": recipient}
+        return lambda here: here.answer(leg(aggregate, **fields))
+
+    return [
+        first,
+        with_envelope(2, "east"),
+        with_envelope(3, None),
+        with_aggregate(4, None),
+        with_aggregate(5, None),
+        with_aggregate(6, "east"),
+        with_envelope(7, None),
+    ]
+
+
+@pytest.mark.parametrize("chosen", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_the_same_request_again_gives_the_same_bytes(chosen: dict[str, Any]) -> None:
+    memory: dict[str, bytes] = {}
+    once, again = hospital(**chosen), hospital(memory, **chosen)
+
+    for ask in conversation(**chosen):
+        expected = plain(ask(once))
+        given = ask(again)
+        before = dict(memory)
+        assert isinstance(expected, Trained)
+        assert plain(given) == expected
+        assert [ask(again), ask(again)] == [given, given]
+        assert remembered(memory) == remembered(before)
+
+
+def test_a_sealed_answer_is_repeated_bit_by_bit() -> None:
+    # Sealed a second time it would have other bytes, and the leg two envelopes.
+    study = Study().make_keys()
+    request = leg(model())
+
+    first = study.members[NAME].answer(request)
+
+    assert study.members[NAME].answer(request) == first
+    other = Hospital(
+        NAME,
+        SHARES[NAME],
+        MappingStore(study.memories[NAME]),
+        identity=IDENTITIES[NAME],
+        roster=ROSTER,
+        policy=Policy.parse(OPEN_POLICY, source="test"),
+    )
+    assert other.answer(request) == first
+
+
+@pytest.mark.parametrize("chosen", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_agreeing_again_to_the_same_changes_nothing(chosen: dict[str, Any]) -> None:
+    memory: dict[str, bytes] = {}
+    here, undisturbed = member(memory=memory), hospital(**chosen)
+    agreed = set_up(descriptor(training=TRAINING | chosen))
+    announced = here.answer(agreed)
+
+    for ask in conversation(**chosen):
+        before = dict(memory)
+        assert here.answer(agreed) == announced
+        assert remembered(memory) == remembered(before)
+        assert plain(ask(here)) == plain(ask(undisturbed))
+
+
+@pytest.mark.parametrize("chosen", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_results_do_not_depend_on_how_rounds_are_grouped(chosen: dict[str, Any]) -> None:
+    start = wired(chosen)
+    whole = trained(hospital(**chosen).answer(leg(start, first_round=3, local_rounds=6)))
+
+    here, losses = hospital(**chosen), []
+    payload, carries = start, Carries.AGGREGATE
+    for number, round_ in enumerate(range(3, 9), start=1):
+        request = leg(payload, leg=number, first_round=round_, local_rounds=1, carries=carries)
+        step = trained(here.answer(request))
+        payload, carries = step.payload, Carries.ENVELOPE
+        losses.append(step.loss)
+
+    if "wire-dtype" in chosen:  # each hand-over rounds, so they agree in three digits only
+        ours, theirs = (ModelState.from_bytes(p, wire="bfloat16") for p in (payload, whole.payload))
+        for name, array in ours.parameters.items():
+            np.testing.assert_allclose(array, theirs.parameters[name], atol=0.02)
+    else:
+        assert payload == whole.payload
+        assert whole.loss == pytest.approx(np.mean(losses), rel=1e-9)
+
+
+@pytest.mark.parametrize("chosen", OPTIMIZERS.values(), ids=OPTIMIZERS)
+def test_all_it_remembers_is_bytes_in_its_store(chosen: dict[str, Any]) -> None:
+    memory: dict[str, bytes] = {}
+    lasting = hospital(**chosen)
+    hospital(memory, **chosen)
+
+    for ask in conversation(**chosen):
+        assert all(type(key) is str and type(value) is bytes for key, value in memory.items())
+        memory = {key: bytes(value) for key, value in memory.items()}
+        assert plain(ask(member(memory=memory))) == plain(ask(lasting))
+
+
+def test_a_memory_does_not_grow_with_the_legs() -> None:
+    memory: dict[str, bytes] = {}
+    here = hospital(memory, **OPTIMIZERS["adam kept"], **{"proximal-mu": 0.5})
+    sizes = []
+    for number in range(1, 8):
+        here.answer(leg(model(), leg=number, first_round=number, recipient=None))
+        names = {name: len(value) for name, value in memory.items() if "answer" not in name}
+        sizes.append(sum(names.values()))
+    assert len(set(sizes)) == 1
+
+
+@pytest.mark.parametrize("chosen", [OPTIMIZERS["momentum kept"], OPTIMIZERS["adam kept"]])
+def test_kept_optimizer_state_is_that_of_the_model_last_sent(chosen: dict[str, Any]) -> None:
+    here, reset = hospital(**chosen), hospital(**chosen | {"optimizer-state": "reset"})
+    handed = trained(here.answer(leg(model()))).payload
+    twin = hospital(**chosen)  # answers the aggregation leg with a hand-over, to see its state
+    at_the_end = {"leg": 2, "first_round": 2, "carries": Carries.ENVELOPE}
+    seen = ModelState.from_bytes(trained(twin.answer(leg(handed, **at_the_end))).payload)
+    here.answer(leg(handed, **at_the_end, recipient=None))
+
+    after = leg(model(), leg=3, first_round=4)
+    continued = ModelState(model().parameters, {}, seen.optimizer)
+    same = leg(continued, leg=3, first_round=4, carries=Carries.ENVELOPE)
+
+    expected = trained(twin.answer(same)).payload
+    assert trained(here.answer(after)).payload == expected
+    assert trained(reset.answer(after)).payload != expected
+
+
+def test_two_hospitals_of_one_process_do_not_mix() -> None:
+    # Hospitals of a process share one network to train in.
+    other = Share(NAME, examples(8, seed=7), examples(5, seed=8))
+    one, two = hospital(momentum=0.9), hospital(share=other, momentum=0.9)
+    last = leg(model(), leg=2)
+    alone = [
+        plain(hospital(momentum=0.9).answer(last)),
+        plain(hospital(share=other, momentum=0.9).answer(last)),
+    ]
+    one.answer(leg(model(), first_round=5))
+    two.answer(leg(model(), first_round=9))
+
+    assert [plain(one.answer(last)), plain(two.answer(last))] == alone
+    assert alone[0] != alone[1]
+
+
+# --- the end of an experiment ---------------------------------------------------------------------
+
+
+def test_a_closed_experiment_is_forgotten_with_its_keys() -> None:
+    study = Study(optimizer="adam").make_keys()
+    memory, here = study.memories[NAME], study.members[NAME]
+    here.answer(leg(model()))
+    secrets = [memory[f"e1/{name}"] for name in ("sealing-key", "member-key", "share")]
+
+    assert isinstance(decode_reply(here.answer(close(model()))), Closed)
+
+    assert set(memory) == {"audit-head", "e1/answer/close"}
+    left = b"".join(memory.values())
+    assert all(secret not in left for secret in secrets)
+    assert here.answer(close(model())) == here.answer(close(model()))
+
+
+def test_nothing_opens_a_closed_experiment_again() -> None:
+    here = hospital()
+    here.answer(leg(model()))
+    here.answer(close(model()))
+
+    # All of these were signed by the coordinator once, and anybody may have kept them.
+    for request in (set_up(descriptor()), leg(model()), leg(model(), leg=2)):
+        assert plain(here.answer(request)) == Refusal(code=Code.UNKNOWN_EXPERIMENT)
+    other = close(with_value(3.0))
+    assert plain(here.answer(other)) == Refusal(code=Code.CONFLICTING_REQUEST)
+    assert isinstance(plain(here.answer(second())), Announcement)
+
+
+def test_two_experiments_do_not_share_a_memory() -> None:
+    memory: dict[str, bytes] = {}
+    chosen = OPTIMIZERS["adam kept"] | {"proximal-mu": 0.5}
+    here, alone = hospital(memory, **chosen), member()
+    for ask in conversation(**chosen):
+        ask(here)
+    agreed = second(training=TRAINING | chosen)
+    for each in (here, alone):
+        assert isinstance(decode_reply(each.answer(agreed)), Announcement)
+
+    request = leg(model(), experiment="e2")
+    assert plain(here.answer(request)) == plain(alone.answer(request))
+    here.answer(close(model(), "e2"))
+    assert trained(here.answer(leg(model(), leg=8)))

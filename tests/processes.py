@@ -1,0 +1,40 @@
+"""Real processes in tests: ports that are free, waiting with an end, and who lives."""
+
+import random
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def free_port(in_a_row: int = 1) -> int:
+    """Return the first of some free ports in a row, below those that outgoing connections take."""
+    while True:
+        first = random.randint(20_000, 32_000)  # noqa: S311
+        try:
+            for port in range(first, first + in_a_row):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def children(pid: int) -> list[int]:
+    lines = [task / "children" for task in Path(f"/proc/{pid}/task").iterdir()]
+    return [int(number) for line in lines for number in line.read_text().split()]
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process runs; one that nobody has waited for after its end does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,113 @@
+"""Any request and any reply, and messages written by hand."""
+
+import json
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from protocol.audit import AuditHead
+from protocol.messages import (
+    Announcement,
+    Carries,
+    Close,
+    Closed,
+    ExchangeShares,
+    Hello,
+    Introduction,
+    OpenShares,
+    Ready,
+    Refusal,
+    RefusalCode,
+    Reply,
+    Request,
+    SetUp,
+    Shares,
+    Trained,
+    TrainLeg,
+)
+
+WIDE = settings(max_examples=200, deadline=None)
+
+names = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1, max_size=40)
+counts = st.integers(0, 2**53 - 1)
+figures = st.floats()
+perhaps = st.none() | figures
+payloads = st.binary(max_size=64)
+experiments = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True)
+hexadecimal = st.binary(min_size=32, max_size=32).map(bytes.hex)
+heads = st.none() | st.builds(
+    AuditHead,
+    sequence=counts,
+    digest=hexadecimal,
+    signature=st.binary(min_size=64, max_size=64).map(bytes.hex),
+)
+requests: st.SearchStrategy[Request] = st.one_of(
+    st.builds(Hello, payload=payloads),
+    st.builds(SetUp, experiment=experiments, payload=payloads),
+    st.builds(ExchangeShares, experiment=experiments, payload=payloads),
+    st.builds(OpenShares, experiment=experiments, payload=payloads),
+    st.builds(
+        TrainLeg,
+        experiment=experiments,
+        leg=st.integers(1, 2**53 - 1),
+        first_round=counts,
+        local_rounds=counts,
+        carries=st.sampled_from(Carries),
+        sealed_in=st.none() | counts,
+        recipient=st.none() | names,
+        seen=heads,
+        payload=payloads,
+    ),
+    st.builds(Close, experiment=experiments, payload=payloads),
+)
+replies: st.SearchStrategy[Reply] = st.one_of(
+    st.builds(Introduction, hospital=names, payload=payloads, audit=heads),
+    st.builds(Announcement, examples=st.none() | counts, payload=payloads, audit=heads),
+    st.builds(Shares, payload=payloads, audit=heads),
+    st.builds(Ready, confirmation=hexadecimal, payload=payloads, audit=heads),
+    st.builds(
+        Trained,
+        leg=counts,
+        sealed=st.booleans(),
+        loss=perhaps,
+        accuracy=perhaps,
+        audit=heads,
+        held_out_loss=perhaps,
+        held_out_accuracy=perhaps,
+        payload=payloads,
+    ),
+    st.builds(Closed, held_out_loss=perhaps, held_out_accuracy=perhaps, payload=payloads),
+    st.builds(Refusal, code=st.sampled_from(RefusalCode), payload=payloads),
+)
+
+LEG: dict[str, Any] = {
+    "carries": "envelope",
+    "experiment": "e1",
+    "first_round": 4,
+    "kind": "train-leg",
+    "leg": 3,
+    "local_rounds": 2,
+    "recipient": "north",
+    "sealed_in": 2,
+    "seen": None,
+}
+TRAINED: dict[str, Any] = {
+    "accuracy": 0.5,
+    "audit": None,
+    "held_out_accuracy": None,
+    "held_out_loss": None,
+    "kind": "trained",
+    "leg": 3,
+    "loss": 1.25,
+    "sealed": False,
+}
+
+
+def framed(header: bytes, payload: bytes = b"") -> bytes:
+    """Write a message by hand, as the format says."""
+    return b"FDC1" + len(header).to_bytes(4, "big") + header + payload
+
+
+def dumped(fields: object) -> bytes:
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()

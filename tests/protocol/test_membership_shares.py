@@ -1,0 +1,159 @@
+"""An experiment's keys: shares that were made up, altered or passed on are refused."""
+
+from dataclasses import replace
+
+import pytest
+
+from protocol import envelope
+from protocol.envelope import Context, EnvelopeError
+from protocol.keys import SealingKey
+from protocol.membership import MembershipError, confirmation, epoch_digest
+from tests.protocol.three_members import (
+    COORDINATOR,
+    EAST,
+    EPOCH,
+    EXPERIMENT,
+    HOSPITALS,
+    LIST,
+    NORTH,
+    ROSTER,
+    WEST,
+    carried,
+    prefixed,
+)
+
+
+def test_a_share_that_the_coordinator_made_is_refused() -> None:
+    """It can seal for anybody, but it cannot sign."""
+    context = Context(EXPERIMENT, EPOCH, 0, "North")
+    share = bytes(32)
+    statement = prefixed(b"East", b"e1", EPOCH, share)
+    for payload in (
+        share + COORDINATOR.sign("share", statement),
+        share + bytes(64),
+        share,
+        b"",
+        share + EAST.identity.sign("share", prefixed(b"East", b"e1", EPOCH, EAST.share)),
+        share + EAST.identity.sign("announcement", statement),
+    ):
+        forged = envelope.seal(
+            payload, context=context, recipient_key=NORTH.key.public, member_key=b""
+        )
+        brought = carried()["North"] | {"East": forged}
+        with pytest.raises(MembershipError, match="East did not sign its share"):
+            NORTH.open_shares(brought, EPOCH)
+
+
+def test_a_share_encrypted_again_by_the_coordinator_does_not_open() -> None:
+    """It cannot read the one it carries, so all it can do is to wrap that one again."""
+    brought = carried()["North"]
+    wrapped = envelope.seal(
+        brought["East"],
+        context=Context(EXPERIMENT, EPOCH, 0, "North"),
+        recipient_key=NORTH.key.public,
+        member_key=b"",
+    )
+    with pytest.raises(MembershipError, match="East did not sign its share"):
+        NORTH.open_shares(brought | {"East": wrapped}, EPOCH)
+
+
+def test_one_members_share_is_not_anothers() -> None:
+    brought = carried()["North"]
+    exchanged = {"East": brought["West"], "West": brought["East"]}
+    with pytest.raises(MembershipError, match="did not sign its share"):
+        NORTH.open_shares(exchanged, EPOCH)
+
+
+def test_a_member_cannot_pass_on_a_share_as_its_own() -> None:
+    """West has East's signed share, and seals it as if it came from West."""
+    signature = EAST.identity.sign("share", prefixed(b"East", b"e1", EPOCH, EAST.share))
+    copied = envelope.seal(
+        EAST.share + signature,
+        context=Context(EXPERIMENT, EPOCH, 0, "North"),
+        recipient_key=NORTH.key.public,
+        member_key=b"",
+    )
+    with pytest.raises(MembershipError, match="West did not sign its share"):
+        NORTH.open_shares(carried()["North"] | {"West": copied}, EPOCH)
+
+
+def test_a_share_sealed_for_another_member_does_not_open() -> None:
+    brought = carried()
+    with pytest.raises(MembershipError, match="the share of East does not open"):
+        NORTH.open_shares(brought["North"] | {"East": brought["West"]["East"]}, EPOCH)
+
+
+def test_a_share_of_another_experiment_is_refused() -> None:
+    other_list = [hospital.announce("e2") for hospital in HOSPITALS]
+    other_epoch = epoch_digest(other_list, experiment="e2", roster=ROSTER)
+    other = EAST.seal_shares(other_list, "e2")["North"]
+    with pytest.raises(MembershipError, match="the share of East does not open"):
+        NORTH.open_shares(carried()["North"] | {"East": other}, EPOCH)
+    # Sealed anew for this experiment by somebody who could read it, the signature gives it away.
+    signature = EAST.identity.sign("share", prefixed(b"East", b"e2", other_epoch, EAST.share))
+    moved = envelope.seal(
+        EAST.share + signature,
+        context=Context(EXPERIMENT, EPOCH, 0, "North"),
+        recipient_key=NORTH.key.public,
+        member_key=b"",
+    )
+    with pytest.raises(MembershipError, match="East did not sign its share"):
+        NORTH.open_shares(carried()["North"] | {"East": moved}, EPOCH)
+
+
+def test_shares_of_an_earlier_epoch_are_refused() -> None:
+    """The same experiment with new keys: nothing of the old set-up opens."""
+    before = carried()["North"]
+    renewed = [replace(hospital, key=SealingKey.generate()) for hospital in HOSPITALS]
+    new_list = [hospital.announce() for hospital in renewed]
+    new_epoch = epoch_digest(new_list, experiment=EXPERIMENT, roster=ROSTER)
+    with pytest.raises(MembershipError, match="does not open"):
+        renewed[1].open_shares(before, new_epoch)
+    # Not even if North had kept its key and only the others had renewed theirs.
+    with pytest.raises(MembershipError, match="does not open"):
+        NORTH.open_shares(before, new_epoch)
+
+
+def test_a_share_missing_too_many_or_unknown_is_refused() -> None:
+    brought = carried()["North"]
+    for wrong in (
+        {},
+        {"East": brought["East"]},
+        brought | {"North": brought["East"]},
+        brought | {"Coordinator": brought["East"]},
+        {"East": brought["East"], "west": brought["West"]},
+    ):
+        with pytest.raises(MembershipError, match="one share of every other member"):
+            NORTH.open_shares(wrong, EPOCH)
+
+
+def test_a_share_of_another_length_is_refused_even_when_signed() -> None:
+    for share in (b"", bytes(31), bytes(33), bytes(64)):
+        statement = prefixed(b"East", b"e1", EPOCH, share)
+        sealed = envelope.seal(
+            share + EAST.identity.sign("share", statement),
+            context=Context(EXPERIMENT, EPOCH, 0, "North"),
+            recipient_key=NORTH.key.public,
+            member_key=b"",
+        )
+        with pytest.raises(MembershipError, match="East did not sign its share"):
+            NORTH.open_shares(carried()["North"] | {"East": sealed}, EPOCH)
+        with pytest.raises(MembershipError, match=f"32 bytes, got {len(share)}"):
+            replace(EAST, share=share).seal_shares(LIST)
+
+
+def test_a_member_that_gives_different_shares_only_keeps_the_others_from_working() -> None:
+    """Availability, not secrecy: keys differ, confirmations show it, nothing opens."""
+    brought = carried()
+    two_faced = replace(EAST, share=bytes(32))
+    brought["West"]["East"] = two_faced.seal_shares(LIST)["West"]
+    north = NORTH.member_key(brought["North"], EPOCH)
+    west = WEST.member_key(brought["West"], EPOCH)
+    assert north != west
+    assert confirmation(north) != confirmation(west)
+    context = Context(EXPERIMENT, EPOCH, 1, "West")
+    sealed = envelope.seal(
+        b"model", context=context, recipient_key=WEST.key.public, member_key=north
+    )
+    with pytest.raises(EnvelopeError):
+        envelope.open(sealed, context=context, key=WEST.key, member_key=west)

@@ -1,0 +1,13 @@
+"""The files of a run, and the events in them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+FILES = {"settings.json", "metrics.jsonl", "model.safetensors", "accuracy.png", "summary.json"}
+
+
+def events(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    parsed = [json.loads(line) for line in lines if line.endswith("}")]
+    return [event for event in parsed if kind is None or event["event"] == kind]

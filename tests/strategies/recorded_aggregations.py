@@ -1,0 +1,67 @@
+"""Aggregations of a run as they were seen on the wire."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from protocol.messages import Carries, Close, Trained
+from protocol.model_bytes import ModelState
+from tests.conftest import Run
+
+Vector = np.ndarray
+Step = Callable[[Vector, "Aggregation"], Vector]
+
+
+@dataclass
+class Aggregation:
+    """One aggregation as it was seen on the wire, every model as one vector in roster order."""
+
+    leg: int
+    count: int
+    positions: list[int]
+    states: list[ModelState]
+    losses: list[float]
+    before: ModelState
+    after: ModelState
+
+    @property
+    def models(self) -> Vector:
+        return np.stack([vector(state) for state in self.states])
+
+
+def vector(state: ModelState) -> Vector:
+    return np.concatenate([state.parameters[name].ravel() for name in sorted(state.parameters)])
+
+
+def aggregations(run: Run) -> list[Aggregation]:
+    legs = run.grid.legs()
+    replies = {(p, r.leg): r for p, r in run.grid.replies if isinstance(r, Trained)}
+    carried = {r.leg: r.payload for _, r in legs if r.carries is Carries.AGGREGATE}
+    closing = next(r.payload for _, r in run.grid.requests if isinstance(r, Close))
+    ended = sorted({r.leg for _, r in legs if r.recipient is None})
+    before = carried.get(1, b"")
+    found = []
+    for count, leg in enumerate(ended, start=1):
+        asked = sorted(p for p, r in legs if r.leg == leg)
+        sent = [replies[position, leg] for position in asked]
+        after = carried.get(leg + 1, closing) if leg < ended[-1] else closing
+        found.append(
+            Aggregation(
+                leg=leg,
+                count=count,
+                positions=asked,
+                states=[ModelState.from_bytes(reply.payload) for reply in sent],
+                losses=[reply.loss for reply in sent],
+                before=ModelState.from_bytes(before) if before else ModelState({}),
+                after=ModelState.from_bytes(after),
+            )
+        )
+        before = after
+    return found
+
+
+def assert_follows(found: Sequence[Aggregation], step: Step) -> None:
+    for a in found:
+        expected = step(vector(a.before), a)
+        np.testing.assert_allclose(vector(a.after), expected, rtol=1e-7, atol=1e-8)

@@ -1,0 +1,109 @@
+"""FedDC refuses impossible arguments and strategies that change their minds."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from flwr.serverapp.strategy import FedAvg
+
+from strategies.feddc import FedDC
+from tests.strategies.unruly_grid import STUDY, UnrulyGrid, prepare, run, tiny
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"fraction": 0.0}, "fraction must be more than 0 and at most 1, got 0.0"),
+        ({"fraction": 1.2}, "fraction must be more than 0 and at most 1, got 1.2"),
+        ({"quorum": 0}, "quorum must be more than 0 and at most 1, got 0"),
+        ({"quorum": float("nan")}, "quorum must be more than 0"),
+        ({"permutation": "ring"}, "permutation must be one of uniform, derangement, coverage"),
+        ({"weighting": "size"}, "weighting must be one of equal, examples, chain-examples"),
+        ({"init": "zeros"}, "init must be one of shared, own, got 'zeros'"),
+        ({"daisy_period": 0}, "daisy_period must be at least 1, got 0"),
+        ({"aggregation_period": 0}, "aggregation_period must be at least 1, got 0"),
+        ({"tail": 1.5}, "tail must be at least 0"),
+        ({"ramp": True, "aggregation_period": None}, "ramp needs an aggregation_period"),
+        ({"random_schedule": True, "daisy_period": None}, "random schedule needs daisy_period"),
+    ],
+)
+def test_impossible_arguments_are_refused_where_they_are_given(
+    arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        FedDC(FedAvg(), **STUDY, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "buffers", "message"),
+    [
+        (
+            {"w": np.zeros(2), "steps": np.zeros((), np.int64)},
+            (),
+            "steps holds int64: name it in buffers",
+        ),
+        ({"w": np.zeros(2), "mask": np.zeros(2, bool)}, (), "mask holds bool: name it in buffers"),
+        ({"w": np.zeros(2)}, ("running_mean",), "buffers name .*running_mean.* do not have"),
+    ],
+)
+def test_what_is_not_trained_must_be_named_in_buffers(
+    arrays: dict[str, np.ndarray], buffers: tuple[str, ...], message: str
+) -> None:
+    record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
+    with pytest.raises(ValueError, match=message):
+        FedDC(FedAvg(), **STUDY, buffers=buffers).start(UnrulyGrid(tiny()), record)
+
+
+class Restless(FedAvg):
+    """Lowers the learning rate from one configuration to the next."""
+
+    rate = 0.2
+
+    def configure_train(
+        self, server_round: int, arrays: Any, config: ConfigRecord, grid: Any
+    ) -> Any:
+        self.rate /= 2
+        config["learning-rate"] = self.rate
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def test_a_strategy_that_changes_its_config_between_legs_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Restless changed its config in leg 1, .*agree.*once"):
+        run(UnrulyGrid(tiny()), Restless())
+
+
+class Partial(FedAvg):
+    """Sends hospitals different settings."""
+
+    def configure_train(
+        self, server_round: int, arrays: Any, config: ConfigRecord, grid: Any
+    ) -> Any:
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        messages[-1].content = RecordDict({"config": ConfigRecord({"learning-rate": 9.0})})
+        return messages
+
+
+def test_a_strategy_that_sends_hospitals_different_configs_is_refused() -> None:
+    with pytest.raises(Exception, match="Partial sends hospitals different configs"):
+        run(UnrulyGrid(tiny()), Partial())
+
+
+def test_a_config_that_no_descriptor_can_hold_is_refused() -> None:
+    _, start = prepare(UnrulyGrid(tiny()))
+    config = ConfigRecord({"model": "mlp", "layers": [1, 2], "shape": [30], "classes": 2})
+    with pytest.raises(ValueError, match="train_config: layers must be a number"):
+        start(train_config=config)
+
+
+def test_the_callers_config_is_left_as_it_was() -> None:
+    settings = tiny(rounds=4)
+    outcome, start = prepare(UnrulyGrid(settings))
+    config = ConfigRecord(dict(settings.training.as_config()))
+    config["shape"], config["classes"] = [30], 2
+    before = dict(config)
+    start(train_config=config)
+    assert dict(config) == before
+    assert outcome.result is not None

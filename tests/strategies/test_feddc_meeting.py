@@ -1,0 +1,116 @@
+"""FedDC meets the hospitals: it begins with exactly the members, all agreed."""
+
+from collections.abc import Iterable
+
+import pytest
+from flwr.app import Message
+
+from protocol.messages import (
+    ExchangeShares,
+    Hello,
+    Introduction,
+    OpenShares,
+    Ready,
+    Refusal,
+    RefusalCode,
+    SetUp,
+    Shares,
+    TrainLeg,
+    decode_reply,
+    encode,
+)
+from protocol.records import from_records, to_records
+from protocol.simulated_study import simulated_study
+from strategies.members import ExperimentFailed, QuorumNotReached
+from tests.strategies.conftest import Clock
+from tests.strategies.misconduct import Rule, answers, at, is_deaf, raises
+from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, prepare, run, tiny
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (at(Hello, 2, raises), "node 102 did not introduce itself: Flower error 2"),
+        (at(Hello, 2, is_deaf), "node 102 did not introduce itself: no answer in 120 s"),
+        (at(Hello, 2, answers(Shares())), "node 102 did not introduce itself"),
+        (
+            at(Hello, 2, answers(Introduction(hospital="alias"))),
+            "alias, which is not on the roster",
+        ),
+        (at(SetUp, 2, raises), f"{NAMES[2]} did not agree: Flower error 2"),
+        (
+            at(SetUp, 2, answers(Refusal(code=RefusalCode.DESCRIPTOR_REFUSED))),
+            f"{NAMES[2]} did not agree: refused: descriptor-refused",
+        ),
+        (at(SetUp, 2, answers(Shares())), f"{NAMES[2]} did not agree: it answered something else"),
+        (at(ExchangeShares, 2, is_deaf), f"{NAMES[2]} did not exchange keys: no answer in 120 s"),
+        (at(ExchangeShares, 2, answers(Shares(payload=b"?"))), f"{NAMES[2]} sent no shares"),
+        (
+            at(OpenShares, 2, answers(Refusal(code=RefusalCode.KEYS_REFUSED))),
+            f"{NAMES[2]} did not make its key: refused: keys-refused",
+        ),
+        (
+            at(OpenShares, 2, answers(Ready(confirmation="ab" * 32))),
+            "did not derive the same member key",
+        ),
+    ],
+)
+def test_an_experiment_begins_with_all_members_agreed_or_not_at_all(
+    rule: Rule, message: str
+) -> None:
+    grid = UnrulyGrid(tiny(sealing=True), rule)
+    with pytest.raises(ExperimentFailed, match=message):
+        run(grid)
+    assert not any(isinstance(r, TrainLeg) for _, _, r in grid.conversation())
+
+
+@pytest.mark.parametrize(
+    ("connected", "error", "message"),
+    [
+        (4, QuorumNotReached, "only 4 of 5 hospitals are connected after 120 s"),
+        (6, ExperimentFailed, "6 hospitals are connected, but the study has 5: set hospitals"),
+    ],
+)
+def test_exactly_the_members_must_be_connected(
+    connected: int, error: type[Exception], message: str, clock: Clock
+) -> None:
+    grid = UnrulyGrid(tiny(hospitals=connected))
+    with pytest.raises(error, match=message):
+        run(grid, roster=simulated_study(3, NAMES[:5]).roster)
+    assert grid.asked == []
+    assert clock.now < 121
+
+
+@pytest.mark.parametrize("weighting", ["examples", "chain-examples"])
+def test_weights_by_examples_need_hospitals_that_tell_their_number(weighting: str) -> None:
+    def hides(message: Message, reply: Message) -> Message:
+        announced = decode_reply(from_records(reply.content))
+        hidden = announced.model_copy(update={"examples": None})
+        return Message(to_records(encode(hidden)), reply_to=message)
+
+    rule = at(SetUp, 2, hides)
+    with pytest.raises(ExperimentFailed, match=f"{NAMES[2]} keeps to itself: use equal weights"):
+        run(UnrulyGrid(tiny(), rule), weighting=weighting)
+    assert run(UnrulyGrid(tiny(rounds=1), rule)).diary.hospitals[NAMES[2]] is None
+
+
+def test_two_nodes_of_one_name_are_refused() -> None:
+    grid = UnrulyGrid(tiny(), at(Hello, 2, answers(Introduction(hospital=NAMES[3]))))
+    _, start = prepare(grid)
+    with pytest.raises(ExperimentFailed, match=f"two nodes call themselves {NAMES[3]}"):
+        start()
+
+
+def test_the_roster_is_in_order_of_names_whatever_the_nodes_ids() -> None:
+    class Shuffled(UnrulyGrid):
+        def get_node_ids(self) -> Iterable[int]:
+            return [104, 100, 105, 103, 101, 102]
+
+    outcome = run(Shuffled(tiny()))
+    assert list(outcome.diary.hospitals) == sorted(NAMES)
+    assert_same(
+        outcome.diary.aggregates[12].parameters,
+        run(UnrulyGrid(tiny())).diary.aggregates[12].parameters,
+    )

@@ -1,0 +1,255 @@
+"""The Radon point as a strategy: which models are grouped, and aggregation of real messages."""
+
+import logging
+import time
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Error, Message, Metadata, MetricRecord, RecordDict
+from flwr.app.message.message import make_message
+from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from strategies.radon import RadonPoint, group_models, radon_generator, radon_number, radon_point
+from tests.strategies.hull import distance_to_hull
+
+Model = dict[str, NDArray[np.floating]]
+
+
+# Which models are grouped -------------------------------------------------------------------------
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(3, 7), st.integers(1, 3), st.integers(0, 500), st.integers(0, 9))
+def test_groups_use_models_fairly(number: int, wanted: int, extra: int, round_: int) -> None:
+    present = number + extra % (number**wanted + 5)
+    groups = group_models(present, number, wanted, radon_generator(b"seed", round_))
+
+    assert len(groups.members) == number**groups.iterations
+    used, times = np.unique(groups.members, return_counts=True)
+    assert groups.left_out == present - len(used)
+    assert groups.filled == np.sum(times - 1)
+    assert times.max() <= 2
+    assert groups.filled == 0 or groups.left_out == 0
+    for group in groups.members.reshape(-1, number):
+        assert len(set(group)) == number
+    if groups.iterations < wanted:
+        assert 2 * present < number ** (groups.iterations + 1)
+    assert groups.iterations == 1 or 2 * present >= number**groups.iterations
+
+
+def test_nobody_is_left_out_or_doubled_systematically() -> None:
+    left_out, doubled = np.zeros(10), np.zeros(8)
+    for server_round in range(400):
+        generator = radon_generator(b"seed", server_round)
+        left_out[np.setdiff1d(np.arange(10), group_models(10, 3, 2, generator).members)] += 1
+        doubled += np.bincount(group_models(8, 3, 2, generator).members, minlength=8) - 1
+    # 400 draws: 40 and 50 expected, standard deviations 6 and 6.6.
+    assert 15 < left_out.min() <= left_out.max() < 65
+    assert 24 < doubled.min() <= doubled.max() < 76
+
+
+# The strategy -------------------------------------------------------------------------------------
+
+
+def reply(node: int, model: Model, examples: int = 1) -> Message:
+    content = RecordDict(
+        {
+            "arrays": ArrayRecord({key: Array(value) for key, value in model.items()}),
+            "metrics": MetricRecord({"num-examples": examples, "loss": float(node)}),
+        }
+    )
+    return Message(content, reply_to=request(node))
+
+
+def request(node: int) -> Message:
+    metadata = Metadata(
+        run_id=1,
+        message_id="",
+        src_node_id=1,
+        dst_node_id=node,
+        reply_to_message_id="",
+        group_id="",
+        created_at=time.time(),
+        ttl=60.0,
+        message_type="train",
+    )
+    # Message(..., dst_node_id=...) would ask for the run this process belongs to; there is none.
+    return make_message(metadata, RecordDict())
+
+
+def numbers(*values: float) -> list[Message]:
+    """Replies with one-parameter models, whose Radon number is 3."""
+    return [reply(node, {"w": np.array([value])}) for node, value in enumerate(values, start=1)]
+
+
+def aggregate(
+    strategy: RadonPoint, replies: list[Message], server_round: int = 1
+) -> tuple[ArrayRecord, MetricRecord]:
+    model, metrics = strategy.aggregate_train(server_round, replies)
+    assert model is not None
+    assert metrics is not None
+    return model, metrics
+
+
+def test_strategy_aggregates_to_the_iterated_radon_point(caplog: pytest.LogCaptureFixture) -> None:
+    replies = numbers(1, 9, 5, 2, 3, 40, 8, 7, -6)
+    model, metrics = aggregate(RadonPoint(iterations=2), replies)
+    assert model["w"].numpy().tolist() == [5.0]
+    assert metrics == {
+        "loss": 5.0,
+        "radon-iterations": 2,
+        "radon-filled": 0,
+        "radon-left-out": 0,
+    }
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_metrics_are_weighted_by_examples_but_models_are_not() -> None:
+    replies = [reply(n, {"w": np.array([float(n)])}, examples=10**n) for n in (1, 2, 3)]
+    model, metrics = aggregate(RadonPoint(), replies)
+    assert model["w"].numpy().tolist() == [2.0]
+    assert metrics["loss"] == pytest.approx((10 * 1 + 100 * 2 + 1000 * 3) / 1110)
+
+
+def test_keys_shapes_and_types_are_kept_and_replies_left_alone() -> None:
+    generator = np.random.default_rng(7)
+    models: list[Model] = [
+        {
+            "z.weight": generator.standard_normal((2, 1)).astype(np.float32),
+            "a.bias": generator.standard_normal(1),
+            "scale": np.array(generator.standard_normal(), dtype=np.float16),
+        }
+        for _ in range(6)
+    ]
+    replies = [reply(node, model) for node, model in enumerate(models)]
+    replies[3] = reply(3, dict(reversed(models[3].items())))
+    model, _ = aggregate(RadonPoint(), replies)
+
+    assert {key: (array.dtype, array.shape) for key, array in model.items()} == {
+        "z.weight": ("float32", (2, 1)),
+        "a.bias": ("float64", (1,)),
+        "scale": ("float16", ()),
+    }
+    assert list(model) == list(models[0])
+    flat = [np.concatenate([part.ravel() for part in each.values()]) for each in models]
+    got = np.concatenate([array.numpy().ravel() for array in model.values()])
+    assert got == pytest.approx(radon_point(np.array(flat)), abs=1e-3)  # float16
+    assert got[2] == pytest.approx(radon_point(np.array(flat))[2], abs=1e-15)  # float64
+    for message, sent in zip(replies, models, strict=True):
+        kept = message.content.array_records["arrays"]
+        assert all(np.array_equal(kept[key].numpy(), sent[key]) for key in sent)
+
+
+def test_one_wild_hospital_cannot_move_the_aggregate_out_of_the_others_hull() -> None:
+    honest = np.random.default_rng(8).standard_normal((5, 4))
+    models = [*honest, np.full(4, 1e9)]
+    model, _ = aggregate(RadonPoint(), [reply(n, {"w": m}) for n, m in enumerate(models)])
+    assert distance_to_hull(honest, model["w"].numpy(), 1.0) <= 1e-6
+
+
+@pytest.mark.parametrize(
+    ("present", "iterations", "filled", "left_out"),
+    [(10, 2, 0, 1), (8, 2, 1, 0), (5, 2, 4, 0), (4, 1, 0, 1), (3, 1, 0, 0)],
+)
+def test_missing_hospitals_fill_groups_then_lower_the_iterations_and_are_reported(
+    present: int,
+    iterations: int,
+    filled: int,
+    left_out: int,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    values = [float(value) for value in range(present)]
+    with caplog.at_level(logging.WARNING):
+        model, metrics = aggregate(RadonPoint(iterations=2, seed=b"s"), numbers(*values))
+    assert metrics["radon-iterations"] == iterations
+    assert metrics["radon-filled"] == filled
+    assert metrics["radon-left-out"] == left_out
+    assert (
+        f"{present} models for radon instead of 9: {iterations} of 2 iterations, "
+        f"{filled} models counted twice, {left_out} left out"
+    ) in caplog.text
+    # With one extreme model in each triple, a median of triples is never the smallest or largest.
+    assert 0 < model["w"].numpy()[0] < present - 1
+
+
+def test_the_choice_follows_seed_and_round_and_repeats() -> None:
+    def chosen(seed: bytes, server_round: int) -> float:
+        replies = numbers(*(float(value) for value in range(30)))
+        model, _ = aggregate(RadonPoint(seed=seed), replies, server_round)
+        return float(model["w"].numpy()[0])
+
+    first = [chosen(b"one", server_round) for server_round in range(12)]
+    assert first == [chosen(b"one", server_round) for server_round in range(12)]
+    assert len(set(first)) > 5
+    assert first != [chosen(b"two", server_round) for server_round in range(12)]
+
+
+def test_fewer_models_than_the_radon_number_are_an_error_not_a_model() -> None:
+    with pytest.raises(
+        AggregationError, match=r"2 usable models .* round 7, at least 3 are needed"
+    ):
+        RadonPoint(iterations=2).aggregate_train(7, numbers(1, 2))
+    with pytest.raises(AggregationError, match="no usable model arrived in server round 7"):
+        RadonPoint().aggregate_train(7, [])
+
+
+def test_fewer_models_than_the_operators_minimum_are_an_error() -> None:
+    strategy = RadonPoint(iterations=2, minimum=6)
+    aggregate(strategy, numbers(1, 2, 3, 4, 5, 6))
+    with pytest.raises(AggregationError, match=r"5 usable models .* at least 6 are needed"):
+        strategy.aggregate_train(1, numbers(1, 2, 3, 4, 5))
+
+
+def test_failed_hospitals_count_as_missing() -> None:
+    failure = Message(Error(code=2, reason="out of memory"), reply_to=request(9))
+    model, _ = aggregate(RadonPoint(), [failure, *numbers(3, 1, 2)])
+    assert model["w"].numpy().tolist() == [2.0]
+    with pytest.raises(AggregationError, match="2 usable models"):
+        RadonPoint().aggregate_train(1, [failure, *numbers(3, 1)])
+
+
+def test_a_model_that_is_not_finite_is_left_out_and_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        model, metrics = aggregate(RadonPoint(), numbers(3, float("nan"), 1, 2))
+    assert model["w"].numpy().tolist() == [2.0]
+    assert metrics["loss"] == pytest.approx((1 + 3 + 4) / 3)
+    assert "model of node 2 holds values that are not finite" in caplog.text
+
+
+def test_models_of_different_shapes_are_refused() -> None:
+    replies = [reply(n, {"w": np.zeros((2, 3))}) for n in range(8)]
+    replies[5] = reply(5, {"w": np.zeros((3, 2))})
+    with pytest.raises(InconsistentMessageReplies, match=r"'w' of node 5 has shape \(3, 2\)"):
+        RadonPoint().aggregate_train(1, replies)
+
+
+def test_too_large_a_model_is_refused_before_training() -> None:
+    with pytest.raises(ValueError, match="radon") as refusal:
+        RadonPoint(iterations=1).check(parameters=4819, hospitals=10)
+    assert str(refusal.value) == (
+        "radon with 1 iteration needs at least 4821 hospitals for a model of 4819 trainable "
+        "parameters (its Radon number is parameters + 2); there are 10: choose a smaller model "
+        "or another aggregator"
+    )
+    with pytest.raises(ValueError, match=r"2 iterations needs at least 441 .* fewer iterations"):
+        RadonPoint(iterations=2).check(parameters=19, hospitals=440)
+    RadonPoint(iterations=2).check(parameters=19, hospitals=441)
+
+
+def test_a_minimum_that_can_never_be_met_is_refused_before_training() -> None:
+    with pytest.raises(ValueError, match="minimum is 12 hospitals, there are 9"):
+        RadonPoint(iterations=2, minimum=12).check(parameters=1, hospitals=9)
+
+
+def test_less_than_one_iteration_is_refused() -> None:
+    with pytest.raises(ValueError, match="iterations must be at least 1, got 0"):
+        RadonPoint(iterations=0)
+
+
+def test_radon_number_of_the_papers_susy_model_is_21() -> None:
+    assert radon_number(19) == 21
