@@ -55,14 +55,6 @@ def shared_legend(figure: Figure, panels: Any) -> None:
     )
 
 
-def name_of(rows: list[Row], method: str) -> str:
-    """Return a method's label, also where its period differs from variant to variant."""
-    labels = {row.label for row in rows if row.method == method}
-    if len(labels) == 1:
-        return labels.pop()
-    return {"feddc": "FedDC(1, b)", "fedavg-b": "FedAvg(b)"}.get(method, method)
-
-
 def has_paper(rows: list[Row]) -> bool:
     return any(row.paper is not None for row in rows)
 

@@ -6,8 +6,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.results.plot_style import has_paper, name_of, shared_legend, styled
-from lab.results.row import Row
+from lab.results.plot_style import has_paper, shared_legend, styled
+from lab.results.row import Row, name_of
 
 
 def over_variants(results: dict[str, Any], rows: list[Row], path: Path) -> Path:
