@@ -31,6 +31,22 @@ def _seeds(seeds: list[int]) -> str:
     return f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
 
 
+def task(results: Results, variant: str | None = None) -> str:
+    """Name data, network, hospitals, examples and rounds, without what the variants change."""
+    settings = results["settings"] | results["variants"].get(variant, {})
+    if variant is None:
+        for changed in results["variants"].values():
+            settings = {key: value for key, value in settings.items() if key not in changed}
+    forms = {
+        "dataset": "{}",
+        "model": "{}",
+        "hospitals": "{} hospitals",
+        "samples": "{} examples each",
+        "rounds": "{} rounds",
+    }
+    return ", ".join(form.format(settings[key]) for key, form in forms.items() if key in settings)
+
+
 def choice(results: Results) -> str:
     """Say how learning rates were chosen."""
     rates = ", ".join(f"{rate:g}" for rate in results["learning_rates"])

@@ -50,10 +50,10 @@ class Row:
 def rows_of(results: dict[str, Any]) -> list[Row]:
     """Return the rows of a results.json."""
     if results["format"] != FORMAT:
+        name = results["experiment"]
         raise ExperimentError(
-            f"results of {results['experiment']} are in the format {results['format']!r} of another "
-            f"version: `feddc lab run {results['experiment']} --run-dir …` makes them anew from what "
-            "is trained"
+            f"results of {name} are in the format {results['format']!r} of another version: "
+            f"`feddc lab run {name} --run-dir …` makes them anew from what is trained"
         )
     return [row_from_json(values) for values in results["rows"]]
 
