@@ -5,7 +5,6 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from PIL import Image
 from rich.console import Console
 
 from lab.results.curves import curves
-from lab.results.plots import draw
 from lab.results.result import results
 from lab.results.row import Row, name_of, rows_of
 from lab.results.sizes import Sizes, sizes
@@ -216,27 +214,11 @@ def test_curves_are_means_with_the_seeds_extremes() -> None:
     assert curve["training"][0] == [3, 50.0, 50.0, 50.0]
 
 
-def test_plots_are_drawn_with_axes_units_legend_and_the_papers_level(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from matplotlib.figure import Figure
-
-    seen: dict[str, Figure] = {}
-
-    def keep(figure: Figure, path: Path, **_: Any) -> None:
-        seen[Path(path).name] = figure
-
-    monkeypatch.setattr(Figure, "savefig", keep)
-    ours, records = finished(feddc=(0.90, 0.80), fedavg_b=(0.7, 0.7), central=(0.9, 0.9))
-    draw(results(ours, records, 1.0), curves(ours, records), tmp_path)
-
-    assert set(seen) == {"rounds.png", "communication.png"}
-    panel = seen["rounds.png"].axes[0]
-    assert (panel.get_xlabel(), panel.get_ylabel()) == ("rounds", "accuracy, %")
-    dashed = [line for line in panel.lines if line.get_linestyle() == "--"]
-    assert [set(line.get_ydata()) for line in dashed] == [{90.5}]
-    left, right = seen["communication.png"].axes[:2]
-    assert "aggregations" in left.get_xlabel()
-    assert "models sent" in right.get_xlabel()
-    for figure in seen.values():
-        assert figure.legends
+def test_of_several_points_in_one_round_the_last_is_kept() -> None:
+    ours, records = finished(feddc=(0.90, 0.80))
+    more = {
+        key: replace(record, training=[(3, 0.1), (3, 0.5), (6, 1.0)])
+        for key, record in records.items()
+    }
+    (curve,) = curves(ours, more)
+    assert curve["training"] == [[3, 50.0, 50.0, 50.0], [6, 100.0, 100.0, 100.0]]
