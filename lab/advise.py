@@ -80,7 +80,8 @@ def _against_chains(case: Case) -> list[str]:
     if case.rounds < _LEAST_ROUNDS:
         found.append(
             f"{case.rounds} rounds are too few for chains: with 30 FedDC had 3.0 points less than "
-            f"averaging every round (study rounds); plan for {_LEAST_ROUNDS} and more, or average"
+            f"averaging every round (study rounds: five seeds leave it undecided); plan for "
+            f"{_LEAST_ROUNDS} and more, or average"
         )
     if case.samples <= _ONE_EXAMPLE:
         found.append(

@@ -6,7 +6,7 @@ from typing import Any
 
 from lab.results.origin import Results
 from lab.results.row import Row, rows_of, spread_from_json
-from lab.results.text import difference_text, edges
+from lab.results.text import difference_text, edges, verdict_text
 
 VERDICTS = ("ahead", "undecided", "behind")
 
@@ -26,7 +26,7 @@ def against_paper(gain: dict[str, Any]) -> str:
     """Say what a difference supports, and whether the paper's lies within its bounds."""
     verdict, paper = gain["verdict"], gain["paper"]
     if paper is None:
-        return f"{verdict}; the paper has no figure for it."
+        return f"{verdict_text(gain)}; the paper has no figure for it."
     reported = f"the paper reports {paper:+.1f}"
     difference = spread_from_json(gain["gain"])
     if verdict not in VERDICTS or difference is None:

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 from lab.results.findings import findings
 from lab.results.origin import Results, origin
 from lab.results.row import Row, rows_of
-from lab.results.text import EDGES, line, paper_text, rates_text, spread_text
+from lab.results.text import EDGES, line, paper_text, rates_text, spread_text, verdict_text
+
+__all__ = ["page", "rows_of", "spread_text"]
 
 _HEAD = f"""# Results
 
@@ -67,7 +69,9 @@ def _gain_cell(results: Results, row: Row, other: str) -> str:
     for gain in results["gains"]:
         if (gain["variant"], gain["method"], gain["over"]) == (row.variant, row.label, other):
             paper = "–" if gain["paper"] is None else f"{gain['paper']:+.1f}"
-            return f"{gain['gain']['mean']:+.1f} ({gain['verdict']}), {paper}"
+            shown = gain["balanced_gain"] if gain.get("by_balanced") else gain["gain"]
+            verdict = verdict_text(gain)
+            return f"{shown['mean']:+.1f} ({verdict}), {paper}"
     return "–"
 
 

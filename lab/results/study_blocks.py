@@ -84,6 +84,6 @@ def _edge_leads(results: Results) -> Iterator[str]:
     marked = sum(bool(marked_lead(gain, rows)) for gain in ahead)
     if marked:
         yield (
-            f"In {marked} of the {len(ahead)} comparisons where FedDC is ahead, its learning rate "
-            "or the other's is at an edge of the grid for some seed (↑, ↓)."
+            "Of FedDC's leads, those where its learning rate or the other's is at an edge of the grid "
+            f"for some seed (↑, ↓): {marked} of {len(ahead)}."
         )

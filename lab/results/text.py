@@ -50,6 +50,12 @@ def _edge(row: Row, rate: float) -> str:
     return "↓" if rate <= min(grid) else "↑" if rate >= max(grid) else ""
 
 
+def verdict_text(gain: dict[str, Any]) -> str:
+    """Return the verdict, and by what it is where that is not the accuracy."""
+    by = ", by balanced accuracy" if gain.get("by_balanced") else ""
+    return f"{gain['verdict']}{by}"
+
+
 def difference_text(gain: dict[str, Any]) -> str:
     """Return a paired difference with its interval, or else the seeds' range."""
     text = f"{gain['mean']:+.1f} points"

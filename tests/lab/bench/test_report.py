@@ -69,6 +69,17 @@ def test_the_page_says_plainly_what_is_not_reproduced_and_no_more(
     assert finding in page([results])
 
 
+def test_a_verdict_by_balanced_accuracy_says_so() -> None:
+    results = some_results(feddc=(0.90, 0.91, 0.90), fedavg_b=(0.88, 0.88, 0.88))
+    (gain,) = results["gains"]
+    balanced = gain["gain"] | {"mean": -12.0}
+    gain |= {"by_balanced": True, "verdict": "behind", "balanced_gain": balanced}
+    assert next(findings(results)).endswith(
+        ": behind, by balanced accuracy; the paper has no figure for it."
+    )
+    assert "| -12.0 (behind, by balanced accuracy), – |" in page([results])
+
+
 def test_a_lead_with_a_learning_rate_at_an_edge_says_so() -> None:
     results = some_results(feddc=(0.90, 0.91, 0.90), fedavg_1=(0.88, 0.88, 0.88))
     for row, chosen in zip(results["rows"], (0.1, 0.4, 0.1, 0.1), strict=True):
@@ -80,6 +91,15 @@ def test_a_lead_with_a_learning_rate_at_an_edge_says_so() -> None:
         del row["candidates"]["0.2"]
     assert not next(findings(results)).endswith(told)  # of two rates each is an edge
     assert "| 0.4 ↑ |" in page([results])
+
+
+def test_a_study_marks_edges_in_its_table_and_counts_the_leads_with_one() -> None:
+    results = some_results(feddc=(0.90, 0.91, 0.90), fedavg_1=(0.88,) * 3, fedavg_b=(0.95,) * 3)
+    for row, chosen in zip(results["rows"], (0.1, 0.4, 0.1, 0.1), strict=True):
+        row |= {"candidates": {"0.1": 80.0, "0.2": 70.0, "0.4": 75.0}, "learning_rates": [chosen]}
+    block = with_blocks("<!-- study: tiny -->\n<!-- end -->", {"tiny": results})
+    assert "| 90.3 ± 0.7 ↓ | 88.0 ± 0.0 ↑ |" in block
+    assert "is at an edge of the grid for some seed (↑, ↓): 1 of 1." in block
 
 
 def test_the_page_has_each_variants_own_settings() -> None:
