@@ -84,6 +84,6 @@ def _edge_leads(results: Results) -> Iterator[str]:
     marked = sum(bool(marked_lead(gain, rows)) for gain in ahead)
     if marked:
         yield (
-            "Of FedDC's leads, those where its learning rate or the other's is at an edge of the grid "
-            f"for some seed (↑, ↓): {marked} of {len(ahead)}."
+            "Of FedDC's leads, those where its learning rate or the other's is at an edge of the "
+            f"grid for some seed (↑, ↓): {marked} of {len(ahead)}."
         )
