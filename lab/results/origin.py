@@ -41,10 +41,14 @@ def task(results: Results, variant: str | None = None) -> str:
         "dataset": "{}",
         "model": "{}",
         "hospitals": "{} hospitals",
-        "samples": "{} examples each",
+        "samples": "{} examples each" + _on_average(settings),
         "rounds": "{} rounds",
     }
     return ", ".join(form.format(settings[key]) for key, form in forms.items() if key in settings)
+
+
+def _on_average(settings: dict[str, Any]) -> str:
+    return " on average" if settings.get("split") == "skewed" else ""
 
 
 def choice(results: Results) -> str:

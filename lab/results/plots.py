@@ -101,7 +101,8 @@ def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Pa
                 label = f"{row.label} (clients' mean at the end)"
                 _band(panel, [[end, *_extremes(row.clients)]], 0, colour, label, marker)
             else:
-                _band(panel, curve["test"], column, colour, row.label, marker)
+                band = row.method in DASHES  # more would hide each other
+                _band(panel, curve["test"], column, colour, row.label, marker, band=band)
     _paper_levels(panels, rows, styles)
     central = next((row.aggregate for row in rows if row.method == "central"), None)
     for panel, what in zip(panels, ("aggregations", "models sent by hospitals"), strict=True):
@@ -112,7 +113,7 @@ def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Pa
         panel.grid(alpha=0.3, which="both")
     panels[0].set_ylabel("test accuracy, %")
     panels[0].set_ylim(*limits(rows, curves, test_only=True))
-    figure.suptitle(f"{title}; bands: from the lowest to the highest seed", fontsize=10)
+    figure.suptitle(f"{title}; bands: FedDC's and FedAvg's lowest to highest seed", fontsize=10)
     shared_legend(figure, panels)
     figure.savefig(path)
     return path
@@ -133,7 +134,14 @@ def _extremes(value: Spread) -> tuple[float, float, float]:
 
 
 def _band(
-    panel: Axes, points: list[list[float]], x: int, colour: str, label: str, marker: str = ""
+    panel: Axes,
+    points: list[list[float]],
+    x: int,
+    colour: str,
+    label: str,
+    marker: str = "",
+    *,
+    band: bool = True,
 ) -> None:
     """Draw a mean and the range of the seeds; the last three columns are mean, least, most."""
     if not points:
@@ -143,4 +151,5 @@ def _band(
     panel.plot(xs, mean, color=colour, lw=1.2, marker=marker, markersize=3.5, label=label)
     if len(points) == 1:
         panel.vlines(xs, low, high, color=colour, lw=1)
-    panel.fill_between(xs, low, high, color=colour, alpha=0.12, lw=0)
+    elif band:
+        panel.fill_between(xs, low, high, color=colour, alpha=0.15, lw=0)
