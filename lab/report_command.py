@@ -7,7 +7,8 @@ from pathlib import Path
 import typer
 
 from lab.experiments import ExperimentError, study_names
-from lab.results.page import Results, page
+from lab.results.origin import Results
+from lab.results.page import page
 from lab.results.study_blocks import with_blocks
 from lab.sweep import RunFolder
 

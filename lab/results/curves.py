@@ -37,13 +37,15 @@ def _reported(plan: Plan, cell: Cell, records: Mapping[str, Record]) -> list[Rec
 
 def _mean(series: list[Any], *, value: int) -> list[list[float]]:
     """Average point by point: all seeds follow one schedule. What comes before the value is kept;
-    after it come the smallest and the largest over seeds, and accuracies are in per cent."""
+    after it come the smallest and the largest over seeds, and accuracies are in per cent.
+
+    Of several points in one round the last is kept: one model on all data takes many steps in it.
+    """
     shortest = min(len(points) for points in series)
-    merged = []
+    merged = {}
     for index in range(shortest):
         values = [100 * points[index][value] for points in series]
         mean = sum(values) / len(values)
-        merged.append(
-            [*series[0][index][:value], *(round(v, 3) for v in (mean, min(values), max(values)))]
-        )
-    return merged
+        told = [round(each, 3) for each in (mean, min(values), max(values))]
+        merged[series[0][index][0]] = [*series[0][index][:value], *told]
+    return list(merged.values())

@@ -37,7 +37,7 @@ def gains(rows: list[Row]) -> list[Gain]:
 def _gain(ours: Row, other: Row) -> Gain | None:
     if ours.headline is None or other.headline is None or ours.diverged or other.diverged:
         return None
-    difference = _paired(ours.headline, other.headline)
+    difference = _paired(ours.headline, other.headline, ours.overlap)
     paper = ours.paper - other.paper if ours.paper and other.paper else None
     return Gain(
         variant=ours.variant,
@@ -45,7 +45,7 @@ def _gain(ours: Row, other: Row) -> Gain | None:
         over=other.method,
         over_label=other.label,
         gain=difference,
-        balanced_gain=_paired(ours.balanced, other.balanced)
+        balanced_gain=_paired(ours.balanced, other.balanced, ours.overlap)
         if ours.balanced and other.balanced
         else None,
         paper=None if paper is None else round(paper, 2),
@@ -53,6 +53,6 @@ def _gain(ours: Row, other: Row) -> Gain | None:
     )
 
 
-def _paired(ours: Spread, other: Spread) -> Spread:
+def _paired(ours: Spread, other: Spread, overlap: float) -> Spread:
     pairs = zip(ours.values, other.values, strict=True)
-    return spread([round(mine - theirs, 3) for mine, theirs in pairs])
+    return spread([round(mine - theirs, 3) for mine, theirs in pairs], overlap=overlap)

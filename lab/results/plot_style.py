@@ -8,6 +8,8 @@ from matplotlib.figure import Figure
 from lab.results.row import Row
 
 Curves = list[dict[str, Any]]
+# The paper's levels lie near each other: they differ in colour and in their dashes.
+DASHES = {"feddc": (0, (6, 3)), "fedavg-1": (0, (2, 2)), "fedavg-b": (0, (6, 2, 1, 2))}
 GREEN, ORANGE, GREY = "tab:green", "tab:orange", "0.35"
 _STYLES: dict[str, tuple[str, str]] = {
     "feddc": ("tab:orange", "o"),
@@ -33,15 +35,15 @@ def styled(rows: list[Row]) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def limits(rows: list[Row], curves: Curves, *, test_only: bool = False) -> tuple[float, float]:
-    """Return the range of accuracies that is worth showing."""
-    values = [point[-3] for curve in curves for point in curve["test"]]
-    if not test_only:
-        values += [point[-3] for curve in curves for point in curve["training"]]
+    """Return a range of accuracies that has every curve in it, with its band."""
+    kinds = ("test",) if test_only else ("test", "training")
+    values = [
+        value for curve in curves for kind in kinds for point in curve[kind] for value in point[-3:]
+    ]
     values += [row.paper for row in rows if row.paper is not None]
     values += [row.aggregate.mean for row in rows if row.aggregate]
-    # The first rounds of a bad start would squeeze all that matters into a corner.
-    lowest = sorted(values)[len(values) // 20]
-    return max(0.0, 5 * (lowest // 5) - 2), min(101.0, max(values) + 2)
+    values += [row.headline.mean for row in rows if row.headline]
+    return max(0.0, 5 * (min(values) // 5) - 2), min(101.0, max(values) + 2)
 
 
 def shared_legend(figure: Figure, panels: Any) -> None:
@@ -53,18 +55,6 @@ def shared_legend(figure: Figure, panels: Any) -> None:
     figure.legend(
         list(entries.values()), list(entries), loc="outside lower center", ncols=4, fontsize=8
     )
-
-
-def name_of(rows: list[Row], method: str) -> str:
-    """Return a method's label, also where its period differs from variant to variant."""
-    labels = {row.label for row in rows if row.method == method}
-    if len(labels) == 1:
-        return labels.pop()
-    return {"feddc": "FedDC(1, b)", "fedavg-b": "FedAvg(b)"}.get(method, method)
-
-
-def has_paper(rows: list[Row]) -> bool:
-    return any(row.paper is not None for row in rows)
 
 
 def slug(text: str) -> str:

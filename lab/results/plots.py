@@ -1,5 +1,6 @@
 """The plots of a comparison, readable without the text."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -8,25 +9,30 @@ import matplotlib
 matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
+from lab.results.origin import task
 from lab.results.plot_style import (
+    DASHES,
     GREEN,
     GREY,
     ORANGE,
     Curves,
-    has_paper,
     limits,
     shared_legend,
     slug,
     styled,
 )
-from lab.results.row import Row, row_from_json
+from lab.results.row import Row, rows_of
+from lab.results.statistics import Spread
 from lab.results.variant_plot import over_variants
+
+Styles = dict[str, tuple[str, str]]
 
 
 def draw(results: dict[str, Any], curves: Curves, folder: Path) -> list[Path]:
     """Draw accuracy over rounds, against aggregations and messages, and over the variants."""
-    rows = [row_from_json(values) for values in results["rows"]]
+    rows = rows_of(results)
     drawn = []
     for variant in dict.fromkeys(row.variant for row in rows):
         here = [row for row in rows if row.variant == variant]
@@ -34,6 +40,7 @@ def draw(results: dict[str, Any], curves: Curves, folder: Path) -> list[Path]:
         if mine:
             end = f"-{slug(variant)}" if variant else ""
             title = results["title"] + (f", {variant}" if variant else "")
+            title += f"\n{task(results, variant)}"
             drawn.append(_over_rounds(title, here, mine, folder / f"rounds{end}.png"))
             drawn.append(_against_cost(title, here, mine, folder / f"communication{end}.png"))
     if len({row.variant for row in rows}) > 1:
@@ -66,9 +73,10 @@ def _over_rounds(title: str, rows: list[Row], curves: Curves, path: Path) -> Pat
     for panel in panels[len(curves) :]:
         panel.set_visible(False)
     panels[0].set_ylim(*limits(rows, curves))
-    figure.suptitle(title, fontsize=11)
+    figure.suptitle(f"{title}; bands: from the lowest to the highest seed", fontsize=10)
     for panel in panels[len(curves) - columns : len(curves)]:
         panel.set_xlabel("rounds")
+        panel.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         panel.tick_params(labelbottom=True)
     for panel in panels[::columns]:
         panel.set_ylabel("accuracy, %")
@@ -79,7 +87,7 @@ def _over_rounds(title: str, rows: list[Row], curves: Curves, path: Path) -> Pat
 
 def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Path:
     """Test accuracy against the number of aggregations, and against the models sent."""
-    figure = Figure(figsize=(10, 4.4), dpi=120, layout="constrained")
+    figure = Figure(figsize=(10, 5.8), dpi=120, layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     styles = dict(styled(rows))
     for curve in curves:
@@ -88,20 +96,14 @@ def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Pa
             continue
         colour, marker = styles[row.method]
         for panel, column in zip(panels, (1, 2), strict=True):
-            points = [(point[column], point[3]) for point in curve["test"]]
             if row.judged_by == "clients" and row.clients:
-                points = [(points[-1][0], row.clients.mean)]
-            panel.plot(
-                *zip(*points, strict=True),
-                color=colour,
-                marker=marker,
-                markersize=4,
-                lw=1.2,
-                label=row.label,
-            )
-        if row.paper is not None and row.method in ("feddc", "fedavg-1", "fedavg-b"):
-            for panel in panels:
-                panel.axhline(row.paper, color=colour, ls="--", lw=0.9, alpha=0.7)
+                end = curve["test"][-1][column]
+                label = f"{row.label} (clients' mean at the end)"
+                _band(panel, [[end, *_extremes(row.clients)]], 0, colour, label, marker)
+            else:
+                band = row.method in DASHES  # more would hide each other
+                _band(panel, curve["test"], column, colour, row.label, marker, band=band)
+    _paper_levels(panels, rows, styles)
     central = next((row.aggregate for row in rows if row.method == "central"), None)
     for panel, what in zip(panels, ("aggregations", "models sent by hospitals"), strict=True):
         if central:
@@ -111,21 +113,43 @@ def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Pa
         panel.grid(alpha=0.3, which="both")
     panels[0].set_ylabel("test accuracy, %")
     panels[0].set_ylim(*limits(rows, curves, test_only=True))
-    figure.suptitle(
-        f"{title}; dashed: the paper's levels" if has_paper(rows) else title, fontsize=11
-    )
+    figure.suptitle(f"{title}; bands: FedDC's and FedAvg's lowest to highest seed", fontsize=10)
     shared_legend(figure, panels)
     figure.savefig(path)
     return path
 
 
+def _paper_levels(panels: Iterable[Axes], rows: list[Row], styles: Styles) -> None:
+    """Draw a dashed line for each of the three methods that matter most."""
+    for row in rows:
+        if row.paper is not None and row.method in DASHES:
+            label = f"the paper, {row.label}: {row.paper:g}"
+            colour, dashes = styles[row.method][0], DASHES[row.method]
+            for panel in panels:
+                panel.axhline(row.paper, color=colour, ls=dashes, lw=1.1, label=label)
+
+
+def _extremes(value: Spread) -> tuple[float, float, float]:
+    return value.mean, min(value.values), max(value.values)
+
+
 def _band(
-    panel: Axes, points: list[list[float]], x: int, colour: str, label: str, marker: str = ""
+    panel: Axes,
+    points: list[list[float]],
+    x: int,
+    colour: str,
+    label: str,
+    marker: str = "",
+    *,
+    band: bool = True,
 ) -> None:
     """Draw a mean and the range of the seeds; the last three columns are mean, least, most."""
     if not points:
         return
     xs = [point[x] for point in points]
     mean, low, high = ([point[column] for point in points] for column in (-3, -2, -1))
-    panel.plot(xs, mean, color=colour, lw=1.2, marker=marker, markersize=3, label=label)
-    panel.fill_between(xs, low, high, color=colour, alpha=0.2, lw=0)
+    panel.plot(xs, mean, color=colour, lw=1.2, marker=marker, markersize=3.5, label=label)
+    if len(points) == 1:
+        panel.vlines(xs, low, high, color=colour, lw=1)
+    elif band:
+        panel.fill_between(xs, low, high, color=colour, alpha=0.15, lw=0)

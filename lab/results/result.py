@@ -9,19 +9,22 @@ from lab.experiments import PaperFigure
 from lab.experiments.definition import Values
 from lab.results.gains import gains
 from lab.results.hardware import hardware
-from lab.results.row import Row
+from lab.results.row import FORMAT, Row
+from lab.results.sizes import Sizes, sizes
 from lab.results.statistics import Spread, spread
 from lab.sweep import Plan, Record
 from lab.sweep.plan import Cell
 from learning.metrics import Figures
 
-FORMAT = "feddc-results-1"
+__all__ = ["FORMAT", "results"]
 
 
 def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[str, Any]:
     """Return what goes into results.json."""
     experiment = plan.experiment
-    rows = [_row(plan, cell, records) for cell in plan.cells]
+    variants = {cell.variant.label: cell.variant for cell in plan.cells}
+    size_of = {label: sizes(plan, variant) for label, variant in variants.items()}
+    rows = [_row(plan, cell, records, size_of[cell.variant.label]) for cell in plan.cells]
     return {
         "format": FORMAT,
         "experiment": experiment.name,
@@ -33,6 +36,7 @@ def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[s
         "judged": experiment.judged,
         "x_label": experiment.x_label,
         "settings": _told(experiment.settings | plan.size.settings),
+        "variants": {label: _told(variant.settings) for label, variant in variants.items()},
         "learning_rates": list(plan.size.learning_rates),
         "learning_rates_chosen": experiment.choose,
         "validation": plan.size.validation,
@@ -52,7 +56,7 @@ def _told(settings: Values) -> Values:
     return {key: value for key, value in settings.items() if key != "data-dir"}
 
 
-def _row(plan: Plan, cell: Cell, records: Mapping[str, Record]) -> Row:
+def _row(plan: Plan, cell: Cell, records: Mapping[str, Record], size: Sizes) -> Row:
     rates = [plan.rate_of(cell, seed, records) for seed in plan.seeds]
     finals = [
         records.get(plan.final(cell, seed, rate).key)
@@ -62,6 +66,11 @@ def _row(plan: Plan, cell: Cell, records: Mapping[str, Record]) -> Row:
     done = [record for record in finals if record is not None and record.status == "done"]
     paper = cell.variant.paper.get(cell.method.name) or _paper(plan, cell)
     some = done[0] if done else None
+
+    def over_seeds(figures: list[Figures | None], name: str) -> Spread | None:
+        values = [round(100 * getattr(each, name), 3) for each in figures if each is not None]
+        return spread(values, overlap=size.overlap) if values else None
+
     return Row(
         variant=cell.variant.label,
         x=cell.variant.x,
@@ -70,20 +79,23 @@ def _row(plan: Plan, cell: Cell, records: Mapping[str, Record]) -> Row:
         judged_by=cell.method.judged_by,
         paper=paper.accuracy if paper else None,
         paper_deviation=paper.deviation if paper else None,
-        settings=cell.variant.settings | cell.method.settings,
+        settings=_told(cell.variant.settings | cell.method.settings),
         learning_rates=sorted({rate for rate in rates if rate is not None}),
         candidates=_candidates(plan, cell, records),
-        aggregate=_over_seeds([record.test for record in done], "accuracy"),
-        balanced=_over_seeds([record.test for record in done], "balanced_accuracy"),
-        clients=_over_seeds([record.clients for record in done], "accuracy"),
-        clients_balanced=_over_seeds([record.clients for record in done], "balanced_accuracy"),
-        train=_over_seeds([record.trained_on for record in done], "accuracy"),
+        aggregate=over_seeds([record.test for record in done], "accuracy"),
+        balanced=over_seeds([record.test for record in done], "balanced_accuracy"),
+        clients=over_seeds([record.clients for record in done], "accuracy"),
+        clients_balanced=over_seeds([record.clients for record in done], "balanced_accuracy"),
+        train=over_seeds([record.trained_on for record in done], "accuracy"),
         hand_overs=some.hand_overs if some else 0,
         aggregations=some.aggregations if some else 0,
         messages=some.messages if some else 0,
         client_rounds=some.client_rounds if some else 0,
         seconds=round(sum(record.seconds for record in done) / max(1, len(done)), 2),
         diverged=len(plan.seeds) - len(done),
+        test_size=size.test,
+        pool_size=size.pool,
+        overlap=size.overlap,
     )
 
 
@@ -105,8 +117,3 @@ def _candidates(plan: Plan, cell: Cell, records: Mapping[str, Record]) -> dict[s
         f"{rate:g}": round(100 * sum(each) / len(each), 2) if each else None
         for rate, each in found.items()
     }
-
-
-def _over_seeds(figures: list[Figures | None], name: str) -> Spread | None:
-    values = [round(100 * getattr(each, name), 3) for each in figures if each is not None]
-    return spread(values) if values else None

@@ -1,9 +1,14 @@
 """One line of the results: a method in a variant."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from lab.experiments import ExperimentError
 from lab.results.statistics import Spread
+
+FORMAT = "feddc-results-2"
 
 
 @dataclass(frozen=True)
@@ -31,11 +36,40 @@ class Row:
     client_rounds: int
     seconds: float
     diverged: int
+    test_size: int
+    pool_size: int
+    overlap: float
+    """See `Sizes`."""
 
     @property
     def headline(self) -> Spread | None:
         """What the method is judged by."""
         return self.clients if self.judged_by == "clients" else self.aggregate
+
+
+def rows_of(results: dict[str, Any]) -> list[Row]:
+    """Return the rows of a results.json."""
+    if results["format"] != FORMAT:
+        name = results["experiment"]
+        raise ExperimentError(
+            f"results of {name} are in the format {results['format']!r} of another version: "
+            f"`feddc lab run {name} --run-dir …` makes them anew from what is trained"
+        )
+    return [row_from_json(values) for values in results["rows"]]
+
+
+def name_of(rows: Iterable[Row], method: str) -> str:
+    """Return a method's label; a period that differs between variants is named d or b."""
+    labels = list(dict.fromkeys(row.label for row in rows if row.method == method))
+    numbers = [re.findall(r"\d+", label) for label in labels]
+    letters = {1: "b", 2: "db"}.get(len(numbers[0]), "")
+    if len({re.sub(r"\d+", "#", label) for label in labels}) > 1 or not letters:
+        return labels[0] if len(labels) == 1 else method
+    told = iter(
+        values[0] if len(set(values)) == 1 else letter
+        for values, letter in zip(zip(*numbers, strict=True), letters, strict=True)
+    )
+    return re.sub(r"\d+", lambda _: next(told), labels[0])
 
 
 def row_from_json(values: dict[str, Any]) -> Row:

@@ -7,14 +7,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lab.results.page import choice
-from lab.results.row import Row, row_from_json
-from lab.results.statistics import Spread
+from lab.results.findings import marked_lead
+from lab.results.origin import choice, test_sets
+from lab.results.row import Row, rows_of
+from lab.results.text import EDGES, difference_text, edges, paper_text, rates_text, spread_text
 
 
 def show(console: Console, results: dict[str, Any]) -> None:
     """Print the table, what FedDC gains, and what the figures are."""
-    rows = [row_from_json(values) for values in results["rows"]]
+    rows = rows_of(results)
     console.print(table(results, rows))
     for line in gain_lines(results):
         console.print(line, highlight=False)
@@ -43,12 +44,12 @@ def table(results: dict[str, Any], rows: list[Row]) -> Table:
             made.add_section()
             made.add_row(f"[bold]{escape(row.variant)}")
         before = row.variant
-        shown = [row.label, _spread(row.aggregate, row)]
-        shown += [_spread(row.balanced, row)] if balanced else []
+        shown = [row.label, spread_text(row.aggregate, row, interval=False)]
+        shown += [spread_text(row.balanced, row, interval=False)] if balanced else []
         shown += [
-            _spread(row.clients, row) if row.clients or row.diverged else "–",
-            paper(row),
-            _rates(row.learning_rates),
+            spread_text(row.clients, row, interval=False) if row.clients or row.diverged else "–",
+            paper_text(row),
+            rates_text(row),
             str(row.aggregations or "–"),
             f"{row.messages:,}" if row.messages else "–",
         ]
@@ -63,7 +64,7 @@ def gain_lines(results: dict[str, Any]) -> list[str]:
         place = f"{gain['variant']}: " if gain["variant"] else ""
         lines.append(
             f"{place}{gain['method']} over {gain['over_label']}: "
-            f"{_difference(gain['gain'])}: {gain['verdict']}{paper_gain(gain)}"
+            f"{difference_text(gain['gain'])}: {gain['verdict']}{paper_gain(gain)}"
         )
     return lines
 
@@ -72,49 +73,19 @@ def paper_gain(gain: dict[str, Any]) -> str:
     return "" if gain["paper"] is None else f"; the paper {gain['paper']:+.1f}"
 
 
-def _difference(gain: dict[str, Any]) -> str:
-    text = f"{gain['mean']:+.1f} points"
-    if gain["interval"]:
-        low, high = gain["interval"]
-        return f"{text} (95 % interval {low:+.1f} … {high:+.1f}, {len(gain['values'])} seeds)"
-    low, high = min(gain["values"]), max(gain["values"])
-    return text if low == high else f"{text} (seeds from {low:+.1f} to {high:+.1f})"
-
-
 def remarks(results: dict[str, Any]) -> list[str]:
     """Return what one must know to read the table."""
     lines = ["± is the largest deviation from the mean over seeds, as in the paper."]
     lines.append(choice(results))
-    if results["test_sample"]:
-        lines.append(
-            f"Clients' own models and the curves: on {results['test_sample']:,} random test "
-            "examples; the last aggregate on all."
-        )
+    rows = rows_of(results)
+    if any(edges(row) for row in rows):
+        lines.append(f"{EDGES}.")
+    if found := [each for gain in results["gains"] for each in marked_lead(gain, rows)]:
+        lines.append(f"FedDC leads with these at an edge: {', '.join(dict.fromkeys(found))}.")
+    lines += test_sets(results)
     if results["note"]:
         lines.append(results["note"])
     return lines
-
-
-def paper(row: Row) -> str:
-    if row.paper is None:
-        return "–"
-    return f"{row.paper:g}" + (f" ± {row.paper_deviation:g}" if row.paper_deviation else "")
-
-
-def _spread(value: Spread | None, row: Row) -> str:
-    if value is None:
-        return "diverged" if row.diverged else "–"
-    text = f"{value.mean:.1f}"
-    if len(value.values) > 1:
-        text += f" ± {value.max_deviation:.1f}"
-    return text + (f" ({row.diverged} diverged)" if row.diverged else "")
-
-
-def _rates(rates: list[float]) -> str:
-    """Return the rate that all seeds chose, or the range of what they chose."""
-    if not rates:
-        return "–"
-    return f"{rates[0]:g}" if len(rates) == 1 else f"{rates[0]:g} … {rates[-1]:g}"
 
 
 def _is_uneven(rows: list[Row]) -> bool:

@@ -1,19 +1,21 @@
 """Final accuracy over what an experiment's variants change: a number, or something with names."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.results.plot_style import has_paper, name_of, shared_legend, styled
-from lab.results.row import Row
+from lab.results.origin import task
+from lab.results.plot_style import GREY, shared_legend, styled
+from lab.results.row import Row, name_of
 
 
 def over_variants(results: dict[str, Any], rows: list[Row], path: Path) -> Path:
     """Draw every method's mean with the seeds' extremes."""
     named = [row for row in rows if row.x is None]
-    height = 4.6 if not named else 1.8 + 0.18 * len(rows)
+    height = 4.6 if not named else 2.1 + 0.2 * len(rows)
     figure = Figure(figsize=(7, height), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     if named:
@@ -22,10 +24,9 @@ def over_variants(results: dict[str, Any], rows: list[Row], path: Path) -> Path:
         _by_number(axes, rows)
         axes.set_xlabel(results["x_label"])
         axes.set_ylabel("test accuracy, %")
-    axes.set_title(
-        f"{results['title']}; bars: the seeds' extremes"
-        + (f"; {'crosses' if named else 'dashed'}: the paper" if has_paper(rows) else ""),
-        fontsize=10,
+    figure.suptitle(
+        f"{results['title']}\n{task(results)}; bars: from the lowest to the highest seed",
+        fontsize=9,
     )
     axes.grid(alpha=0.3)
     shared_legend(figure, [axes])
@@ -34,51 +35,79 @@ def over_variants(results: dict[str, Any], rows: list[Row], path: Path) -> Path:
 
 
 def _by_number(axes: Axes, rows: list[Row]) -> None:
-    for method, (colour, marker) in styled(rows):
+    """The methods a little beside each other, or one would hide another of the same accuracy."""
+    ticks = sorted({row.x for row in rows if row.x is not None})
+    logarithmic = ticks[0] > 0
+    if logarithmic:
+        axes.set_xscale("log")
+        nearest = min((high / low for low, high in pairwise(ticks)), default=2.0)
+    else:
+        nearest = min((high - low for low, high in pairwise(ticks)), default=1.0)
+    styles = list(styled(rows))
+    for number, (method, (colour, marker)) in enumerate(styles):
         mine = sorted(_of(rows, method), key=lambda row: row.x or 0)
         if not mine:
             continue
+        place = 0.3 * _shift(number, len(styles))
         xs = [row.x or 0 for row in mine]
+        xs = [x * nearest**place if logarithmic else x + nearest * place for x in xs]
         means, errors = _means(mine)
+        name = name_of(rows, method)
         axes.errorbar(
-            xs, means, yerr=errors, color=colour, marker=marker, ms=5, lw=1.3, capsize=2,
-            label=name_of(rows, method),
+            xs, means, yerr=errors, color=colour, marker=marker, ms=5, lw=1.2, elinewidth=0.9,
+            capsize=2, label=name,
         )  # fmt: skip
-        papers = [(row.x, row.paper) for row in mine if row.paper is not None]
+        papers = [(x, row.paper) for x, row in zip(xs, mine, strict=True) if row.paper is not None]
         if papers:
-            axes.plot(*zip(*papers, strict=True), color=colour, ls="--", marker=".", lw=0.9)
-    ticks = sorted({row.x for row in rows if row.x is not None})
-    if ticks[0] > 0:
-        axes.set_xscale("log")
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.minorticks_off()
+            axes.plot(
+                *zip(*papers, strict=True), color=colour, ls="--", marker=".", lw=0.9,
+                label=f"the paper, {name}",
+            )  # fmt: skip
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
 
 
 def _by_name(axes: Axes, rows: list[Row]) -> None:
-    """One line for each variant, the methods beside each other on it."""
+    """One line for each variant, its methods beside each other on it."""
     variants = list(dict.fromkeys(row.variant for row in rows))
-    styles = list(styled(rows))
-    for number, (method, (colour, marker)) in enumerate(styles):
+    within = {
+        variant: [row.method for row in rows if row.variant == variant] for variant in variants
+    }
+
+    def height(row: Row) -> float:
+        here = within[row.variant]
+        return variants.index(row.variant) + 0.8 * _shift(here.index(row.method), len(here))
+
+    papers = []
+    for method, (colour, marker) in styled(rows):
         mine = _of(rows, method)
         if not mine:
             continue
-        shift = (number - (len(styles) - 1) / 2) * 0.8 / len(styles)
         means, errors = _means(mine)
         axes.errorbar(
             means,
-            [variants.index(row.variant) + shift for row in mine],
+            [height(row) for row in mine],
             xerr=errors, color=colour, marker=marker or "|", ms=5, ls="", capsize=2,
             label=name_of(rows, method),
         )  # fmt: skip
-        papers = [row for row in mine if row.paper is not None]
+        papers += [(row.paper, height(row), colour) for row in mine if row.paper is not None]
+    half = 0.4 / max(len(methods) for methods in within.values())
+    for paper, middle, colour in papers:
+        axes.vlines(paper, middle - half, middle + half, color=colour, ls=(0, (2, 1)), lw=1.8)
+    if papers:
         axes.plot(
-            [row.paper or 0 for row in papers],
-            [variants.index(row.variant) + shift for row in papers],
-            marker="x", color=colour, ms=6, ls="",
-        )  # fmt: skip
+            [], [], color=GREY, ls=(0, (2, 1)), lw=1.8, label="the paper, in the method's colour"
+        )
+    for between in range(1, len(variants)):
+        axes.axhline(between - 0.5, color=GREY, lw=0.5)
     axes.set_yticks(range(len(variants)), variants)
     axes.set_ylim(len(variants) - 0.5, -0.5)
     axes.set_xlabel("test accuracy, %")
+
+
+def _shift(number: int, count: int) -> float:
+    """Return the place of one of several beside each other, from -1/2 to 1/2."""
+    return (number - (count - 1) / 2) / count
 
 
 def _of(rows: list[Row], method: str) -> list[Row]:

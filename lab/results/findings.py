@@ -1,0 +1,76 @@
+"""What the comparisons show, in sentences that claim no more than the seeds support."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from lab.results.origin import Results
+from lab.results.row import Row, rows_of, spread_from_json
+from lab.results.text import difference_text, edges, verdict_text
+
+VERDICTS = ("ahead", "undecided", "behind")
+
+
+def findings(results: Results) -> Iterator[str]:
+    """Say for each comparison whether it shows what the paper reports."""
+    rows = rows_of(results)
+    for gain in results["gains"]:
+        place = f"{gain['variant']}: " if gain["variant"] else ""
+        measured = f"{gain['method']} over {gain['over_label']} {difference_text(gain['gain'])}"
+        if results["judged"] == "balanced-accuracy" and gain["balanced_gain"]:
+            measured += f", in balanced accuracy {difference_text(gain['balanced_gain'])}"
+        yield f"{place}{measured}: {against_paper(gain)}{_at_edges(gain, rows)}"
+
+
+def against_paper(gain: dict[str, Any]) -> str:
+    """Say what a difference supports, and whether the paper's lies within its bounds."""
+    verdict, paper = gain["verdict"], gain["paper"]
+    if paper is None:
+        return f"{verdict_text(gain)}; the paper has no figure for it."
+    reported = f"the paper reports {paper:+.1f}"
+    difference = spread_from_json(gain["gain"])
+    if verdict not in VERDICTS or difference is None:
+        return f"{verdict}; {reported}."
+    low, high = difference.bounds
+    if low <= paper <= high:
+        if verdict == "undecided":
+            return f"undecided; {reported}: whether that holds can't be told with these data."
+        return f"{verdict}; {reported}."
+    if verdict != ("ahead" if paper > 0 else "behind"):
+        return f"**{verdict}; {reported}: not reproduced.**"
+    if max(abs(low), abs(high)) < abs(paper) / 2:
+        return f"{verdict}, **but by less than half of the {paper:+.1f} that the paper reports.**"
+    return f"{verdict}; {reported}, {'less' if abs(low) > abs(paper) else 'more'} than that."
+
+
+def _at_edges(gain: dict[str, Any], rows: list[Row]) -> str:
+    """Name the methods of a lead whose learning rate was at an edge of the grid."""
+    found = marked_lead(gain, rows)
+    return f" Learning rates at an edge of the grid: {', '.join(found)}." if found else ""
+
+
+def marked_lead(gain: dict[str, Any], rows: list[Row]) -> list[str]:
+    """Return them; of two rates each is an edge, so that this says nothing."""
+    if gain["verdict"] != "ahead":
+        return []
+    return [
+        f"{row.label} {edges(row)}"
+        for row in rows
+        if row.variant == gain["variant"]
+        and (row.label == gain["method"] or row.method == gain["over"])
+        and edges(row)
+        and len(row.candidates) > 2
+    ]
+
+
+def counts(all_results: Sequence[Results]) -> Iterator[str]:
+    """Say how often FedDC was ahead; a comparison that several studies share counts once."""
+    gains = {
+        (gain["over"], tuple(gain["gain"]["values"])): gain
+        for results in all_results
+        for gain in results["gains"]
+    }
+    for over, label in (("fedavg-b", "FedAvg(b)"), ("fedavg-1", "FedAvg(1)")):
+        found = Counter(gain["verdict"] for (other, _), gain in gains.items() if other == over)
+        told = ", ".join(f"{verdict} in {found[verdict]}" for verdict in VERDICTS)
+        yield f"Against {label}, of {found.total()} comparisons: {told}."

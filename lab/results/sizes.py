@@ -1,0 +1,37 @@
+"""How many examples a variant is tested with, and how many its hospitals draw theirs from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lab.experiments import Variant
+from lab.sweep import Plan
+from learning.local_data import load_dataset
+from server_app.settings import Settings
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The test set, and all other examples: `pool` is what hospitals' data are drawn from."""
+
+    test: int
+    pool: int
+    overlap: float
+    """n_test / n_train of the corrected t-test; 0 where seeds have test sets of their own.
+
+    The correction stands for the share of all examples that two test sets have in common, so
+    n_train is everything outside of the test set, also where hospitals train on a part of it.
+    """
+
+
+def sizes(plan: Plan, variant: Variant) -> Sizes:
+    """Count them on the first seed; the others differ by a few where groups stay together."""
+    local = Settings.from_run_config(plan.base(variant), source=variant.label).local
+    first = load_dataset(local, plan.seeds[0])
+    test, pool = len(first.test), len(first.train)
+    drawn = plan.experiment.choose == "each-seed" and not np.array_equal(
+        # A publisher's test set is the same for every seed.
+        first.test.features,
+        load_dataset(local, plan.seeds[0] + 1).test.features,
+    )
+    return Sizes(test, pool, round(test / pool, 4) if drawn else 0.0)

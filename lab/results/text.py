@@ -1,0 +1,66 @@
+"""Figures in words: what the terminal's tables and the docs' pages share."""
+
+from typing import Any
+
+from lab.results.row import Row
+from lab.results.statistics import Spread
+
+EDGES = "↑ and ↓: the largest and the smallest learning rate that was tried"
+
+
+def line(*cells: object) -> str:
+    """Return a line of a Markdown table."""
+    return f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def spread_text(value: Spread | None, row: Row, *, interval: bool = True) -> str:
+    """Return mean, largest deviation and, if wanted and known, the mean's interval."""
+    if value is None:
+        return "diverged" if row.diverged else "–"
+    text = f"{value.mean:.1f}"
+    if len(value.values) > 1:
+        text += f" ± {value.max_deviation:.1f}"
+    if value.interval and interval:
+        text += f" [{value.interval[0]:.1f}, {value.interval[1]:.1f}]"
+    return text + (f" ({row.diverged} diverged)" if row.diverged else "")
+
+
+def paper_text(row: Row) -> str:
+    """Return the paper's figure with the deviation printed beside it."""
+    if row.paper is None:
+        return "–"
+    return f"{row.paper:g}" + (f" ± {row.paper_deviation:g}" if row.paper_deviation else "")
+
+
+def rates_text(row: Row) -> str:
+    """Return the chosen learning rates; those at an edge of the grid are marked."""
+    shown = (f"{rate:g} {_edge(row, rate)}".strip() for rate in row.learning_rates)
+    return ", ".join(shown) or "–"
+
+
+def edges(row: Row) -> str:
+    """Return the marks of a row whose learning rate was at an edge of the grid for some seed."""
+    return "".join(_edge(row, rate) for rate in row.learning_rates)
+
+
+def _edge(row: Row, rate: float) -> str:
+    grid = [float(tried) for tried in row.candidates]
+    if not grid:
+        return ""  # there was no choice
+    return "↓" if rate <= min(grid) else "↑" if rate >= max(grid) else ""
+
+
+def verdict_text(gain: dict[str, Any]) -> str:
+    """Return the verdict, and by what it is where that is not the accuracy."""
+    by = ", by balanced accuracy" if gain.get("by_balanced") else ""
+    return f"{gain['verdict']}{by}"
+
+
+def difference_text(gain: dict[str, Any]) -> str:
+    """Return a paired difference with its interval, or else the seeds' range."""
+    text = f"{gain['mean']:+.1f} points"
+    if gain["interval"]:
+        low, high = gain["interval"]
+        return f"{text} (95 % interval {low:+.1f} … {high:+.1f})"
+    low, high = min(gain["values"]), max(gain["values"])
+    return text if len(gain["values"]) == 1 else f"{text} (seeds {low:+.1f} … {high:+.1f})"
