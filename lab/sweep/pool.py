@@ -53,12 +53,12 @@ def train_all(
         stopping = False
         for worker in team:
             training[worker] = waiting.pop(0)
-            worker.connection.send(training[worker])
+            worker.tell(training[worker])
         while training:
             if not stopping and stop():
                 stopping, waiting = True, []
                 for worker in training:
-                    worker.connection.send("stop")
+                    worker.tell("stop")
             for worker in _ready(training):
                 trial, _ = training[worker]
                 match worker.said():
@@ -74,7 +74,7 @@ def train_all(
                 del training[worker]
                 if waiting:
                     training[worker] = waiting.pop(0)
-                    worker.connection.send(training[worker])
+                    worker.tell(training[worker])
 
 
 def _one_by_one(
@@ -89,8 +89,8 @@ def _one_by_one(
                 on_progress=lambda done, trial=trial: on_progress(trial, done),  # type: ignore[misc]
                 stop=stop,
             )
-        except INPUT_ERRORS as error:
-            raise SweepFailed(str(error), is_input=True) from error
+        except Exception as error:
+            raise _failure(trial, error) from error
         if record is None:
             return
         yield trial, record
@@ -98,22 +98,36 @@ def _one_by_one(
             return
 
 
+def _failure(trial: Trial, error: Exception) -> SweepFailed:
+    if isinstance(error, INPUT_ERRORS):
+        return SweepFailed(str(error), is_input=True)
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return SweepFailed(f"{trial}: {reason}", is_input=False)
+
+
 @dataclass(frozen=True, eq=False)
 class _Worker:
     process: SpawnProcess
     connection: Connection
 
+    def tell(self, what: object) -> None:
+        try:
+            self.connection.send(what)
+        except OSError:
+            raise self._ended() from None
+
     def said(self) -> object:
         try:
             return self.connection.recv()
-        except EOFError:
-            self.process.join(timeout=5)
-            code = self.process.exitcode
-            raise SweepFailed(
-                f"a process that trained was ended from outside (exit code {code}): "
-                "is there enough memory? What is done is kept",
-                is_input=False,
-            ) from None
+        except (EOFError, OSError):
+            raise self._ended() from None
+
+    def _ended(self) -> SweepFailed:
+        self.process.join(timeout=5)
+        return SweepFailed(
+            f"a process that trained was ended from outside (exit code {self.process.exitcode}): "
+            "is there enough memory? The same command goes on"
+        )
 
 
 @contextmanager
@@ -172,11 +186,8 @@ def _work(connection: Connection) -> None:
                 answer: object = train(
                     trial, checkpoint=checkpoint, on_progress=connection.send, stop=stop
                 )
-            except INPUT_ERRORS as error:
-                answer = SweepFailed(str(error), is_input=True)
             except Exception as error:
-                reason = " ".join(f"{type(error).__name__}: {error}".split())
-                answer = SweepFailed(f"{trial}: {reason}", is_input=False)
+                answer = _failure(trial, error)
             connection.send(answer)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return
