@@ -4,7 +4,7 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -21,6 +21,7 @@ from learning.settings import SettingsError
 
 INPUT_ERRORS = (SettingsError, DataError, ModelError)
 _POLL = 0.2
+_FAREWELL = 5.0  # seconds for ending a leg and keeping its checkpoint
 Tell = Callable[[Trial, int], None]
 
 
@@ -151,9 +152,10 @@ def _processes(count: int) -> Iterator[list[_Worker]]:
         for worker in team:
             worker.connection.close()
         for worker in team:
-            worker.process.join(timeout=1)
+            worker.process.join(timeout=_FAREWELL)
             if worker.process.is_alive():
                 worker.process.terminate()
+                worker.process.join(timeout=_FAREWELL)
 
 
 def _ready(training: "dict[_Worker, tuple[Trial, Path]]") -> "list[_Worker]":
@@ -172,8 +174,9 @@ def _work(connection: Connection) -> None:
         if time.monotonic() - looked > _POLL:
             looked = time.monotonic()
             if connection.poll():
-                connection.recv()  # nothing but "stop" comes while a trial is under way
                 asked_to_stop = True
+                with suppress(EOFError):  # nobody is there any more
+                    connection.recv()  # nothing but "stop" comes while a trial is under way
         return asked_to_stop
 
     try:

@@ -6,7 +6,12 @@ import pytest
 
 from lab.experiments import ExperimentError
 from lab.experiments.own_data import own_data
+from lab.results.result import results
+from lab.results.table import gain_lines
+from lab.sweep import Record
+from learning.metrics import Figures
 from learning.settings import SettingsError
+from tests.lab.bench.conftest import plan
 
 
 def table(path: Path, counts: dict[str, int]) -> Path:
@@ -101,3 +106,20 @@ def test_what_cannot_be_set_is_refused_with_the_reason(
 def test_a_place_that_is_not_there_is_named_as_it_was_given(dataset: str, message: str) -> None:
     with pytest.raises(ExperimentError, match=message):
         own_data(dataset, 4, 6, {})
+
+
+def test_who_always_says_the_larger_class_is_not_ahead() -> None:
+    ours = plan(judged="balanced-accuracy", laptop={"learning-rates": [0.1], "seeds": 3})
+    figures = {"feddc": Figures(0.6, 0.70, 0.50), "fedavg-b": Figures(0.6, 0.65, 0.62)}
+    records = {
+        ours.final(cell, seed, 0.1).key: Record(
+            "", cell.method.name, seed, 0.1, "done", test=figures[cell.method.name]
+        )
+        for cell in ours.cells
+        for seed in ours.seeds
+        if cell.method.name in figures
+    }
+    found = results(ours, records, 1.0)
+    (gain,) = found["gains"]
+    assert (gain["gain"]["mean"], gain["verdict"]) == (pytest.approx(5), "behind")
+    assert gain_lines(found)[0].endswith("behind, by balanced accuracy (-12.0 points)")
