@@ -11,7 +11,6 @@ from rich.table import Table
 
 from lab.experiments import ExperimentError
 from lab.results.page import rows_of, spread_text
-from lab.results.result import FORMAT
 from lab.results.row import Row
 from lab.sweep import RunFolder
 
@@ -37,8 +36,8 @@ def _results(run: Path) -> dict[str, Any]:
     if not folder.results_path.is_file():
         raise ExperimentError(f"{run} is not finished: it has no results.json")
     results = folder.read("results.json")
-    if results.get("format") != FORMAT:
-        raise ExperimentError(f"{folder.results_path} is damaged: it is not of {FORMAT}")
+    if lacking := {"experiment", "format", "rows", "seeds", "setting", "settings"} - results.keys():
+        raise ExperimentError(f"{folder.results_path} is damaged: no {', '.join(sorted(lacking))}")
     return results
 
 

@@ -39,9 +39,7 @@ def _missing(experiment: Experiment) -> str:
     if dataset not in SOURCES or experiment.settings.get("data-dir"):
         return ""
     folder = default_folder(dataset)
-    # Data of one's own are in the settings of either size.
-    own = any(size and "data-dir" in size.settings for size in (experiment.laptop, experiment.full))
-    if own or (folder is not None and folder.is_dir()):
+    if folder is not None and folder.is_dir():
         return ""
     source = SOURCES[dataset]
     missing = f"needs $FEDDC_DATA/{source.default}/ from {source.publisher}"
