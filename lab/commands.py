@@ -41,7 +41,9 @@ def run(
     setting: Annotated[
         str, typer.Option(help="laptop: minutes on two cores; full: the paper's.")
     ] = "laptop",
-    methods: Annotated[str, typer.Option(help="Only these, with commas between; else all.")] = "",
+    methods: Annotated[
+        str | None, typer.Option(help="Only these, with commas between; else all.")
+    ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="How many; else what the experiment says.")
     ] = None,

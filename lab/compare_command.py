@@ -18,7 +18,7 @@ from lab.sweep import RunFolder
 def compare(runs: list[Path], console: Console, *, json_output: bool) -> int:
     """Print a line for each method and a column for each run."""
     try:
-        found = {run.name: _results(run) for run in runs}
+        found = {str(run): _results(run) for run in runs}
     except ExperimentError as error:
         typer.echo(f"feddc: {error}", err=True)
         return 2
@@ -35,7 +35,10 @@ def _results(run: Path) -> dict[str, Any]:
     folder = RunFolder.open(run)
     if not folder.results_path.is_file():
         raise ExperimentError(f"{run} is not finished: it has no results.json")
-    return folder.read("results.json")
+    results = folder.read("results.json")
+    if lacking := {"experiment", "format", "rows", "seeds", "setting", "settings"} - results.keys():
+        raise ExperimentError(f"{folder.results_path} is damaged: no {', '.join(sorted(lacking))}")
+    return results
 
 
 def _table(found: dict[str, dict[str, Any]]) -> Table:
@@ -48,7 +51,8 @@ def _table(found: dict[str, dict[str, Any]]) -> Table:
     for column in ("experiment", "in", "method"):
         table.add_column(column)
     for name, results in found.items():
-        size = f"{results['setting']}, {len(results['seeds'])} seeds"
+        seeds = len(results["seeds"])
+        size = f"{results['setting']}, {seeds} seed{'s' if seeds > 1 else ''}"
         table.add_column(f"{name}\n{size}", justify="right")
     table.add_column("paper", justify="right")
     cells: dict[tuple[str, str, str], dict[str, Row]] = {}

@@ -4,25 +4,15 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from lab.data_files import damaged, part, verified
 from learning.data import DataError, DataOptions, default_folder, load, names
 from learning.data.sources import SOURCES
-
-# What the publishers' data sets hold: training pool and test set together.
-_COMPLETE = {
-    "brain-mri": 253,
-    "breast-cancer": 569,
-    "chest-xray": 5840,
-    "cifar10": 60_000,
-    "digits": 1797,
-    "heart-disease": 920,
-    "mnist": 70_000,
-    "susy": 5_000_000,
-}
 
 
 @dataclass(frozen=True)
@@ -56,9 +46,18 @@ def rows() -> Iterator[Row]:
             yield Row(name, where, None, "missing" if missing else str(error), publisher)
             continue
         count = len(dataset.train) + len(dataset.test)
-        complete = _COMPLETE.get(name, count)
-        state = "intact" if count == complete else f"part of it: {count} of {complete}"
-        yield Row(name, where, count, state, publisher)
+        yield Row(name, where, count, _state(name, folder, count), publisher)
+
+
+def _state(name: str, folder: Path | None, count: int) -> str:
+    """Say how much is there, and what is known about whether it is what was published."""
+    if folder is None:
+        return "built in"
+    if wrong := damaged(name, folder):
+        return f"damaged: {', '.join(wrong)} {'has' if len(wrong) == 1 else 'have'} another MD5"
+    if some := part(name, count):
+        return some
+    return "intact: the publisher's MD5" if verified(name, folder) else "complete by count"
 
 
 def show_data(*, json_output: bool) -> None:

@@ -6,16 +6,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lab.experiments import (
-    Experiment,
-    ExperimentError,
-    experiment_names,
-    load_experiment,
-    study_names,
-)
-from learning.data.sources import SOURCES, default_folder
-
-READY = "ready"
+from lab.experiments import experiment_names, load_experiment, study_names
+from lab.experiments.readiness import state
 
 
 def show_list(*, json_output: bool) -> None:
@@ -45,24 +37,3 @@ def show_list(*, json_output: bool) -> None:
             table.add_row(one.name, one.title, one.source, state(one))
         console.print(table)
     console.print("Run one with `feddc lab run NAME`; `feddc lab data` says more about the data.")
-
-
-def state(experiment: Experiment) -> str:
-    """Say whether it can be run here; files are looked for, not read."""
-    if experiment.needs:
-        return experiment.needs
-    dataset = str(experiment.settings.get("dataset", "digits"))
-    if dataset not in SOURCES:
-        return READY
-    folder = default_folder(dataset)
-    if experiment.settings.get("data-dir") or (folder is not None and folder.is_dir()):
-        return READY
-    source = SOURCES[dataset]
-    missing = f"needs $FEDDC_DATA/{source.default}/ from {source.publisher}"
-    return f"{missing}; {experiment.stand_in} needs no files" if experiment.stand_in else missing
-
-
-def check_ready(experiment: Experiment) -> None:
-    """Say what is missing before anything is started."""
-    if (found := state(experiment)) != READY:
-        raise ExperimentError(f"{experiment.name}: {found}")

@@ -14,7 +14,12 @@ from lab.plan import Answer, PlanError, Question, draw, plan
 def show_plan(question: Question, *, figures: Path | None, json_output: bool) -> None:
     """Print the answer; draw the figures if a folder is given."""
     answer = plan(question)
-    drawn = draw(question, figures) if figures else []
+    try:
+        drawn = draw(question, figures) if figures else []
+    except OSError as error:
+        raise typer.BadParameter(
+            f"--figures {figures}: {error.strerror}: choose a folder that can be written"
+        ) from error
     if json_output:
         typer.echo(json.dumps(asdict(answer) | {"figures": [str(path) for path in drawn]}))
         return

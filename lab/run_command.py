@@ -1,7 +1,7 @@
 """`feddc lab run`: experiments from their names to tables, results.json and plots."""
 
 import json
-import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
@@ -12,17 +12,15 @@ from rich.console import Console
 from lab.engine import leg_by_leg
 from lab.experiments import ExperimentError, SettingName, load_experiment
 from lab.experiments.own_data import own_data
-from lab.list_command import check_ready
 from lab.results.curves import curves
 from lab.results.plots import draw
 from lab.results.result import results
 from lab.results.table import show
-from lab.sweep import Plan, Request, RunFolder, Stopped, sweep
-from lab.sweep.pool import SweepFailed
+from lab.sweep import Plan, Record, Request, RunFolder, Stopped, sweep
+from lab.sweep.pool import INPUT_ERRORS, SweepFailed
+from lab.sweep.ready import ready
 from lab.sweep.sweep import left
 from lab.sweep.watching import watching
-from learning.data import DataError
-from learning.settings import SettingsError
 from server_app.settings_line import assigned
 
 
@@ -30,7 +28,7 @@ def requests_of(
     names: list[str],
     *,
     setting: str,
-    methods: str,
+    methods: str | None,
     seeds: int | None,
     dataset: str | None,
     hospitals: int | None,
@@ -41,7 +39,9 @@ def requests_of(
     """Return what the options ask for; what is wrong with them is said in one line."""
     if setting not in get_args(SettingName):
         raise click.UsageError(f"--setting must be laptop or full, got {setting!r}")
-    only = tuple(name.strip() for name in methods.split(",") if name.strip())
+    only = tuple(name.strip() for name in (methods or "").split(",") if name.strip())
+    if methods is not None and not only:
+        raise click.UsageError("--methods names none: leave it out to compare all")
     try:
         if dataset is not None:
             if names:
@@ -58,7 +58,7 @@ def requests_of(
             raise click.UsageError("--run-dir is for one experiment at a time")
         size: SettingName = "full" if setting == "full" else "laptop"
         return [Request(experiment, size, only, seeds) for experiment in experiments]
-    except (ExperimentError, SettingsError, DataError) as error:
+    except (ExperimentError, *INPUT_ERRORS) as error:
         raise click.UsageError(str(error)) from error
 
 
@@ -70,23 +70,21 @@ def run_all(
     folder: RunFolder | None = None
     made = []
     try:
-        plans = [Plan(request) for request in requests]
-        for plan in plans:
-            check_ready(plan.experiment)
-            _check(plan)
+        plans = [ready(request) for request in requests]
         with watching(errors) as watch, leg_by_leg() as stop:
             for plan in plans:
                 watch.expect(plan, *left(plan, {}))
             for plan in plans:
                 folder = RunFolder.for_request(plan.request, run_dir)
-                began = time.monotonic()
-                sweep(plan, folder, watcher=watch, stop=stop, workers=workers)
-                made.append(write(plan, folder, time.monotonic() - began))
-    except (ExperimentError, SettingsError) as error:
+                with folder.used_for(plan.request):
+                    sweep(plan, folder, watcher=watch, stop=stop, workers=workers)
+                    made.append(write(plan, folder))
+    except (ExperimentError, *INPUT_ERRORS) as error:
         typer.echo(f"feddc: {error}", err=True)
         return 2
     except SweepFailed as failure:
-        typer.echo(f"feddc: {failure}", err=True)
+        kept = f"; what is done is kept in {folder.path}" if folder and folder.records() else ""
+        typer.echo(f"feddc: {failure}{kept}", err=True)
         return 2 if failure.is_input else 1
     except Stopped:
         assert folder is not None  # noqa: S101 (it is made before anything can be stopped)
@@ -101,11 +99,11 @@ def run_all(
     return 0
 
 
-def write(plan: Plan, folder: RunFolder, seconds: float) -> RunFolder:
+def write(plan: Plan, folder: RunFolder) -> RunFolder:
     """Write results.json, curves.json and the plots of a comparison that is complete."""
-    records = folder.records()
-    earlier = folder.read("results.json")["seconds"] if folder.results_path.exists() else 0.0
-    found = results(plan, records, seconds + earlier)
+    every = folder.records()
+    records = plan.own(every)
+    found = results(plan, records, folder.seconds * _share(records, every))
     lines = curves(plan, records)
     folder.write("curves.json", {"curves": lines})
     draw(found, lines, folder.path)
@@ -114,20 +112,16 @@ def write(plan: Plan, folder: RunFolder, seconds: float) -> RunFolder:
     return folder
 
 
+def _share(own: Mapping[str, Record], every: Mapping[str, Record]) -> float:
+    """Return which part of a folder's time went into these trainings."""
+    of_all = sum(record.seconds for record in every.values())
+    return sum(record.seconds for record in own.values()) / of_all if of_all else 1.0
+
+
 def screen() -> Console:
     """Return a console on which tables are whole: a file has no width to keep to."""
     console = Console()
     return console if console.is_terminal else Console(width=120)
-
-
-def _check(plan: Plan) -> None:
-    """Have all settings checked before anything is trained."""
-    for cell in plan.cells:
-        for trial in (
-            plan.candidate(cell, plan.seeds[0], plan.rates(cell)[0]),
-            plan.final(cell, plan.seeds[0], plan.rates(cell)[0]),
-        ):
-            _ = trial.settings
 
 
 def _tell(made: list[RunFolder], *, json_output: bool) -> None:
@@ -141,5 +135,5 @@ def _tell(made: list[RunFolder], *, json_output: bool) -> None:
     console = screen()
     for folder in made:
         show(console, folder.read("results.json"))
-        files = sorted(path.name for path in folder.path.iterdir() if path.is_file())
+        files = sorted(path.name for path in folder.path.glob("[!.]*") if path.is_file())
         console.print(f"{folder.path}: {', '.join(files)}\n", highlight=False, soft_wrap=True)

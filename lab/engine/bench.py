@@ -1,7 +1,6 @@
 """A run's state: models, routes, anchors, aggregator, history, and what they are made from."""
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from learning.local_data import load_dataset, load_shares
@@ -13,6 +12,7 @@ from server_app.settings import Settings, preflight
 from strategies.schedule import Leg, Schedule
 
 from .aggregation import Aggregation
+from .device import chosen_device
 from .judging import Judge
 from .memory import keep_freed_memory
 from .outcome import Evaluation, History, Outcome
@@ -63,7 +63,7 @@ class Bench:
             hospitals=chosen.hospitals,
             quorum=chosen.quorum,
         )
-        device = torch.device("cuda" if torch.cuda.is_available() else settings.local.device)
+        device = chosen_device(settings.local)
         ground = Ground(
             training=self.aggregation.training,
             task=task,

@@ -2,15 +2,23 @@
 
 from pathlib import Path
 
+import numpy as np
+
+from lab.experiments.changes import checked
 from lab.experiments.definition import Central, Experiment, ExperimentError, Setting, Values
-from learning.data import DataError, names
+from learning.data import DataError, Dataset, names
+from learning.data.sources import SOURCES
 from learning.local_data import load_dataset, load_shares
 from server_app.settings import Settings
 
-# A laptop's images and network; the full setting leaves images in their own size.
+# A laptop's images and network; the full setting reads images as `image-size` = 0 does.
 _SMALL_SIDE = 32
 _SMALL_NETWORK: Values = {"model": "mnist-cnn", "model-options": '{"filters": [8, 16]}'}
 _TOGETHER = 20  # steps on all data together for each round, at most
+_RATES = (0.02, 0.06, 0.2)
+# A model that always says the largest class may look this much better than one that guesses:
+# 60 % of two classes. Above that, accuracy rewards it, and balanced accuracy does not.
+_EVEN_ENOUGH = 1.2
 
 
 def own_data(
@@ -21,36 +29,61 @@ def own_data(
     Learning rates are chosen by examples that the hospitals do not train on: unused ones where
     there are enough, else a quarter of each hospital's own while the rate is chosen.
     """
-    name, _, place = dataset.partition(":")
-    if name not in names():
-        raise ExperimentError(f"--dataset must be one of {', '.join(names())}, got {name!r}")
+    name, place = _place(dataset)
     if hospitals is None or samples is None:
         raise ExperimentError("--dataset needs --hospitals and --samples")
+    changes, rates = checked(changes)
     values: Values = {
         "dataset": name,
         "hospitals": hospitals,
         "samples": samples,
-        "held-out": 0,
         "daisy-period": 1,
         "aggregation-period": 10,
         "server-learning-rate": 0.03,
     }
-    if place:
-        values["data-dir"] = str(Path(place).expanduser().resolve())
-    small, large = _networks(values | changes)
+    if place is not None:
+        values["data-dir"] = str(place)
+    loaded = load_dataset(_settings(values | changes).local, 0)
+    small, large = _networks(values | changes, loaded.shape)
     return Experiment(
         name=name,
-        title=f"{Path(place).name or name}: {hospitals} hospitals with {samples} examples each",
+        title=f"{place.name if place else name}: {hospitals} hospitals with {samples} examples "
+        "each",
         source="data of your own",
+        judged="balanced-accuracy" if _is_uneven(loaded) else "accuracy",
         choose="each-seed",
-        laptop=_setting(values | {"rounds": 150} | small | changes),
-        full=_setting(values | {"rounds": 1000} | large | changes),
+        laptop=_setting(values | {"rounds": 150} | small | changes, rates or _RATES),
+        full=_setting(values | {"rounds": 1000} | large | changes, rates or _RATES),
     )
 
 
-def _networks(values: Values) -> tuple[Values, Values]:
+def _place(dataset: str) -> tuple[str, Path | None]:
+    """Return the data set's name and where it is, if it has a place of its own."""
+    name, _, text = dataset.partition(":")
+    if name not in names():
+        raise ExperimentError(f"--dataset must be one of {', '.join(names())}, got {name!r}")
+    source = SOURCES.get(name)
+    if not text:
+        if source is not None and source.default is None:
+            raise ExperimentError(f"{name} needs a place: --dataset {name}:PATH")
+        return name, None
+    place = Path(text).expanduser().resolve()
+    if not place.exists():
+        kind = "file or folder" if name == "csv" else "folder"
+        raise ExperimentError(f"--dataset {dataset}: there is no such {kind}")
+    if source is not None and name != "csv" and not place.is_dir():
+        raise ExperimentError(f"--dataset {dataset}: this is a file, {name} needs a folder")
+    return name, place
+
+
+def _is_uneven(dataset: Dataset) -> bool:
+    labels = np.concatenate([dataset.train.labels, dataset.test.labels])
+    counts = np.bincount(labels, minlength=len(dataset.classes))
+    return bool(counts.max() > _EVEN_ENOUGH * counts.mean())
+
+
+def _networks(values: Values, shape: tuple[int, ...]) -> tuple[Values, Values]:
     """Return the network for a laptop and the one for more, and the images' size."""
-    shape = load_dataset(_settings(values).local, 0).shape
     if len(shape) != 3:
         return {"model": "mlp"}, {"model": "mlp"}
     small = dict(_SMALL_NETWORK)
@@ -59,11 +92,11 @@ def _networks(values: Values) -> tuple[Values, Values]:
     return small, {"model": "mnist-cnn" if max(shape[1:]) <= 2 * _SMALL_SIDE else "mri-cnn"}
 
 
-def _setting(values: Values) -> Setting:
-    held_out, validation = _validation(values)
+def _setting(values: Values, rates: tuple[float, ...]) -> Setting:
+    held_out, validation = _validation(values, has_choice=len(rates) > 1)
     rounds, samples = int(values["rounds"]), int(values["samples"])
     return Setting(
-        learning_rates=(0.02, 0.06, 0.2),
+        learning_rates=rates,
         settings=values | {"held-out": held_out},
         validation=validation,
         central=Central(
@@ -74,18 +107,25 @@ def _setting(values: Values) -> Setting:
     )
 
 
-def _validation(values: Values) -> tuple[int, Values]:
+def _validation(values: Values, *, has_choice: bool) -> tuple[int, Values]:
     """Return what hospitals hold out, and what else differs while a learning rate is chosen."""
     samples = int(values["samples"])
-    extra = max(2, samples // 2)
-    if _fits(values | {"held-out": extra}):
+    asked = values.get("held-out")
+    extra = max(2, samples // 2) if asked is None else int(asked)
+    if asked is not None and (extra or not has_choice):
+        _divide(values)
+        return extra, {}
+    if extra and _fits(values | {"held-out": extra}):
         return extra, {}
     kept_back = max(1, samples // 4)
     fewer: Values = {"samples": samples - kept_back, "held-out": kept_back}
+    _divide(values | {"held-out": 0})
+    if not has_choice:
+        return 0, {}
     if samples < 2 or not _fits(values | fewer):
-        _divide(values)  # says what is wrong
         raise ExperimentError(
-            "there is nothing to choose a learning rate by: hospitals need 2 samples or more"
+            "there is nothing to choose a learning rate by: hospitals need 2 samples or more, "
+            "or name one rate with --set learning-rate=…"
         )
     return 0, fewer
 

@@ -1,6 +1,6 @@
 """What FedDC gains over averaging as often, and over averaging with as many messages."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lab.results.row import Row
 from lab.results.statistics import Spread, spread, verdict
@@ -20,9 +20,12 @@ class Gain:
     balanced_gain: Spread | None
     paper: float | None
     verdict: str
+    by_balanced: bool = False
+    """The verdict is on balanced accuracy: classes are uneven, and no figure of the paper, which
+    has accuracies, stands beside it."""
 
 
-def gains(rows: list[Row]) -> list[Gain]:
+def gains(rows: list[Row], *, balanced: bool = False) -> list[Gain]:
     """Compare FedDC with FedAvg at the same period and at the same communication."""
     found = []
     for variant in dict.fromkeys(row.variant for row in rows):
@@ -30,8 +33,14 @@ def gains(rows: list[Row]) -> list[Gain]:
         for ours in [row for row in here.values() if row.method.startswith("feddc")]:
             for other in _COMPARED:
                 if other in here and (gain := _gain(ours, here[other])):
-                    found.append(gain)
+                    found.append(_judged(gain) if balanced else gain)
     return found
+
+
+def _judged(gain: Gain) -> Gain:
+    if gain.paper is not None or gain.balanced_gain is None:
+        return gain
+    return replace(gain, verdict=verdict(gain.balanced_gain), by_balanced=True)
 
 
 def _gain(ours: Row, other: Row) -> Gain | None:

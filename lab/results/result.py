@@ -47,7 +47,9 @@ def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[s
         "seconds": round(seconds, 1),
         "core_seconds": round(sum(record.seconds for record in records.values()), 1),
         "rows": [asdict(row) for row in rows],
-        "gains": [asdict(gain) for gain in gains(rows)],
+        "gains": [
+            asdict(gain) for gain in gains(rows, balanced=experiment.judged == "balanced-accuracy")
+        ],
     }
 
 

@@ -70,6 +70,8 @@ def gain_lines(results: dict[str, Any]) -> list[str]:
 
 
 def paper_gain(gain: dict[str, Any]) -> str:
+    if gain.get("by_balanced"):
+        return f", by balanced accuracy ({gain['balanced_gain']['mean']:+.1f} points)"
     return "" if gain["paper"] is None else f"; the paper {gain['paper']:+.1f}"
 
 

@@ -1,22 +1,32 @@
 """All hospitals' data in one place, which they may not do: the mark that others are held to."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from lab.engine import Diverged
+from lab.engine.device import chosen_device
 from lab.engine.judging import pooled, sampled
+from lab.sweep.central_checkpoint import CentralCheckpoints, CentralState
 from lab.sweep.record import Record
 from lab.sweep.trial import Trial
 from learning.local_data import load_dataset, load_shares
 from learning.trainer import Network, Task, Trainer
 from protocol.randomness import TrainingStreams, derive_seed, shared_init_seed
 
+# Steps between two looks at whether to stop: at most some seconds, also for large networks.
+_SLICE = 50
+
 
 def train_centrally(
-    trial: Trial, on_progress: Callable[[int], None], stop: Callable[[], bool] | None
+    trial: Trial,
+    checkpoint: Path | None,
+    on_progress: Callable[[int], None],
+    stop: Callable[[], bool] | None,
 ) -> Record | None:
     """Train one model on the pool by mini-batches; its steps are shown along the same rounds.
 
-    Decays of the learning rate keep their place in the whole.
+    Decays of the learning rate keep their place in the whole. None: it was stopped, and goes on
+    from its checkpoint.
     """
     assert trial.central is not None  # noqa: S101 (the caller's case)
     settings, steps = trial.settings, trial.central.steps
@@ -34,28 +44,34 @@ def train_centrally(
         training,
         Task(dataset.shape, len(dataset.classes)),
         seed=shared_init_seed(training_seed),
-        device=settings.local.device,
+        device=chosen_device(settings.local).type,
     )
     pool = pooled([share.train for share in shares])
     trainer = Trainer(network, pool, TrainingStreams(training_seed, 0))
     sample = network.tensors(sampled(dataset.test, trial.test_sample, seed))
-    optimizer = trainer.fresh_optimizer()
-    curve, accuracies, done = [], [], 0
+    checkpoints = CentralCheckpoints(checkpoint, trial.key)
+    state = checkpoints.load(network) or CentralState(trainer.fresh_optimizer())
     points = min(trial.evaluations, steps)
-    for point in range(1, points + 1):
+    for point in range(len(state.curve) + 1, points + 1):
         until = steps * point // points
-        optimizer, progress = trainer.train(done, until - done, optimizer, anchor=None)
-        done = until
-        round_ = rounds * point // points
-        accuracies.append((round_, progress.accuracy))
-        if not progress.loss < float("inf"):
-            raise Diverged(f"step {done}: the loss is not finite; lower the learning rate")
-        on_progress(done)
-        if point < points and stop is not None and stop():
-            return None
-        last = point == points
+        while state.done < until:
+            count = min(_SLICE, until - state.done)
+            state.optimizer, progress = trainer.train(
+                state.done, count, state.optimizer, anchor=None
+            )
+            state.add(count, progress)
+            if not progress.loss < float("inf"):
+                raise Diverged(
+                    f"step {state.done}: the loss is not finite; lower the learning rate"
+                )
+            on_progress(state.done)
+            stopping = state.done < steps and stop is not None and stop()
+            checkpoints.keep(network, state, now=stopping)
+            if stopping:
+                return None
+        round_, last = rounds * point // points, point == points
         figures = network.evaluate(*(network.tensors(dataset.test) if last else sample))
-        curve.append((round_, 0, 0, figures.accuracy, figures.balanced_accuracy))
+        state.judged(round_, figures)
     held_out = pooled([share.held_out for share in shares])
     return Record(
         trial.variant,
@@ -66,6 +82,6 @@ def train_centrally(
         test=figures,
         held_out=network.evaluate(*network.tensors(held_out)) if len(held_out) else None,
         trained_on=network.evaluate(*network.tensors(pool)),
-        curve=curve,
-        training=accuracies,
+        curve=state.curve,
+        training=state.accuracies,
     )

@@ -1,18 +1,23 @@
 """A comparison's folder: the request, one file for each trial that is done, and the results."""
 
+import fcntl
 import json
+import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from lab.experiments import ExperimentError
+from lab.sweep.differences import differences
 from lab.sweep.plan import Request
 from lab.sweep.record import Record
 
-_REQUEST, _RESULTS = "sweep.json", "results.json"
+_REQUEST, _RESULTS, _CLOCK, _LOCK = "sweep.json", "results.json", "clock.json", ".lock"
 
 
 class RunFolder:
@@ -20,6 +25,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._began, self._before = time.monotonic(), 0.0
 
     @staticmethod
     def for_request(request: Request, path: Path | None = None) -> "RunFolder":
@@ -27,12 +33,13 @@ class RunFolder:
 
         In a folder that is asked for by name a comparison may grow: what is done is not done again.
         """
-        if path is not None:
+        if path is None:
+            folder = _unfinished(request) or RunFolder(_new(request.experiment.name))
+        else:
             folder = RunFolder(path)
             folder._check(request)
-        else:
-            folder = _unfinished(request) or RunFolder(_new(request.experiment.name))
-        folder.write(_REQUEST, request.to_json())
+        if not (folder.path / _REQUEST).exists():
+            folder.write(_REQUEST, request.to_json())
         return folder
 
     @staticmethod
@@ -43,13 +50,69 @@ class RunFolder:
             raise ExperimentError(f"{path} is no comparison's folder: it has no {_REQUEST}")
         return folder
 
+    @contextmanager
+    def used_for(self, request: Request) -> Iterator[None]:
+        """Keep others out meanwhile, note what is asked for by now, and take the time."""
+        with self._lock():
+            self.write(_REQUEST, request.to_json())
+            self._began, self._before = time.monotonic(), self._noted_seconds()
+            try:
+                yield
+            finally:
+                self.note_time()
+
     def _check(self, request: Request) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise ExperimentError(f"run-dir {self.path} is a file: choose another")
-        if self.path.is_dir() and any(self.path.iterdir()):
-            here = RunFolder.open(self.path).request().experiment.name
-            if here != request.experiment.name:
-                raise ExperimentError(f"run-dir {self.path} holds {here}: choose another")
+        if not self.path.is_dir() or not any(self.path.iterdir()):
+            return
+        if not (self.path / _REQUEST).is_file():
+            raise ExperimentError(
+                f"run-dir {self.path} holds files that are no comparison's: choose another"
+            )
+        if found := differences(self.request(), request):
+            raise ExperimentError(
+                f"run-dir {self.path} holds another comparison ({'; '.join(found)}): "
+                "choose another --run-dir"
+            )
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """Hold the folder as long as this process lives, however it ends."""
+        path = self.path / _LOCK
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = path.open("a+")
+        except OSError as error:
+            raise ExperimentError(f"{path} can't be written: {error.strerror}") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                raise ExperimentError(
+                    f"{self.path} is in use by process {file.read().strip() or 'unknown'}: wait "
+                    "until it ends, or choose another --run-dir"
+                ) from error
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    @property
+    def seconds(self) -> float:
+        """How long the comparison has taken so far, over all commands that went on with it."""
+        return self._before + time.monotonic() - self._began
+
+    def note_time(self) -> None:
+        """Write down how long it took until now: a command may end in any way."""
+        self.write(_CLOCK, {"seconds": round(self.seconds, 1)})
+
+    def _noted_seconds(self) -> float:
+        for name in (_CLOCK, _RESULTS):  # the latter of a run that had no clock yet
+            if (self.path / name).is_file():
+                return float(self.read(name).get("seconds", 0.0))
+        return 0.0
 
     def request(self) -> Request:
         return Request.from_json(self.read(_REQUEST))
@@ -68,7 +131,9 @@ class RunFolder:
     def keep(self, key: str, record: Record) -> None:
         """Write down a trial that is done; its checkpoint is of no more use."""
         self.write(f"trials/{key}.json", record.to_json())
-        self.checkpoint(key).unlink(missing_ok=True)
+        checkpoint = self.checkpoint(key)
+        checkpoint.unlink(missing_ok=True)
+        checkpoint.with_suffix(".time.json").unlink(missing_ok=True)
 
     def checkpoint(self, key: str) -> Path:
         return self.path / "checkpoints" / f"{key}.safetensors"
@@ -78,7 +143,16 @@ class RunFolder:
         shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
 
     def read(self, name: str) -> dict[str, Any]:
-        values: dict[str, Any] = json.loads((self.path / name).read_text("utf-8"))
+        """Read one of its JSON files."""
+        path = self.path / name
+        try:
+            values = json.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise ExperimentError(f"{path} can't be read: {error.strerror}") from error
+        except ValueError as error:
+            raise ExperimentError(f"{path} is damaged: {error}") from error
+        if not isinstance(values, dict):
+            raise ExperimentError(f"{path} is damaged: not a JSON object")
         return values
 
     def write(self, name: str, values: dict[str, Any]) -> Path:
@@ -101,8 +175,9 @@ def _new(name: str) -> Path:
 def _unfinished(request: Request) -> RunFolder | None:
     wanted = request.to_json()
     for folder in reversed(list(_folders(Path("runs")))):
-        if not folder.results_path.exists() and folder.read(_REQUEST) == wanted:
-            return folder
+        with suppress(ExperimentError):  # one that is damaged is nobody's to go on with
+            if not folder.results_path.exists() and folder.read(_REQUEST) == wanted:
+                return folder
     return None
 
 

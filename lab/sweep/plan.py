@@ -18,6 +18,8 @@ class Request:
     setting: SettingName
     methods: tuple[str, ...] = ()
     seeds: int | None = None
+    data: str = ""
+    """A digest of the data it was first run on; empty: not known."""
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -25,12 +27,19 @@ class Request:
             "setting": self.setting,
             "methods": list(self.methods),
             "seeds": self.seeds,
+            "data": self.data,
         }
 
     @staticmethod
     def from_json(values: dict[str, Any]) -> "Request":
         experiment = Experiment.parse(values["experiment"], source="sweep.json")
-        return Request(experiment, values["setting"], tuple(values["methods"]), values["seeds"])
+        return Request(
+            experiment,
+            values["setting"],
+            tuple(values["methods"]),
+            values["seeds"],
+            values.get("data", ""),
+        )
 
 
 @dataclass(frozen=True)
@@ -109,6 +118,11 @@ class Plan:
                 balanced = self.experiment.judged == "balanced-accuracy"
                 scores[rate] = figures.balanced_accuracy if balanced else figures.accuracy
         return scores
+
+    def own(self, records: Mapping[str, Record]) -> dict[str, Record]:
+        """Return the records that are this plan's: its folder may hold more, for other methods."""
+        keys = {trial.key for trial in (*self.candidates(), *self.finals(records))}
+        return {key: record for key, record in records.items() if key in keys}
 
     def rate_of(self, cell: Cell, seed: int, records: Mapping[str, Record]) -> float | None:
         """Return the chosen learning rate (of equals the smallest), if any trains at all."""

@@ -4,7 +4,7 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -21,6 +21,7 @@ from learning.settings import SettingsError
 
 INPUT_ERRORS = (SettingsError, DataError, ModelError)
 _POLL = 0.2
+_FAREWELL = 5.0  # seconds for ending a leg and keeping its checkpoint
 Tell = Callable[[Trial, int], None]
 
 
@@ -53,12 +54,12 @@ def train_all(
         stopping = False
         for worker in team:
             training[worker] = waiting.pop(0)
-            worker.connection.send(training[worker])
+            worker.tell(training[worker])
         while training:
             if not stopping and stop():
                 stopping, waiting = True, []
                 for worker in training:
-                    worker.connection.send("stop")
+                    worker.tell("stop")
             for worker in _ready(training):
                 trial, _ = training[worker]
                 match worker.said():
@@ -74,7 +75,7 @@ def train_all(
                 del training[worker]
                 if waiting:
                     training[worker] = waiting.pop(0)
-                    worker.connection.send(training[worker])
+                    worker.tell(training[worker])
 
 
 def _one_by_one(
@@ -89,8 +90,8 @@ def _one_by_one(
                 on_progress=lambda done, trial=trial: on_progress(trial, done),  # type: ignore[misc]
                 stop=stop,
             )
-        except INPUT_ERRORS as error:
-            raise SweepFailed(str(error), is_input=True) from error
+        except Exception as error:
+            raise _failure(trial, error) from error
         if record is None:
             return
         yield trial, record
@@ -98,22 +99,36 @@ def _one_by_one(
             return
 
 
+def _failure(trial: Trial, error: Exception) -> SweepFailed:
+    if isinstance(error, INPUT_ERRORS):
+        return SweepFailed(str(error), is_input=True)
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    return SweepFailed(f"{trial}: {reason}", is_input=False)
+
+
 @dataclass(frozen=True, eq=False)
 class _Worker:
     process: SpawnProcess
     connection: Connection
 
+    def tell(self, what: object) -> None:
+        try:
+            self.connection.send(what)
+        except OSError:
+            raise self._ended() from None
+
     def said(self) -> object:
         try:
             return self.connection.recv()
-        except EOFError:
-            self.process.join(timeout=5)
-            code = self.process.exitcode
-            raise SweepFailed(
-                f"a process that trained was ended from outside (exit code {code}): "
-                "is there enough memory? What is done is kept",
-                is_input=False,
-            ) from None
+        except (EOFError, OSError):
+            raise self._ended() from None
+
+    def _ended(self) -> SweepFailed:
+        self.process.join(timeout=5)
+        return SweepFailed(
+            f"a process that trained was ended from outside (exit code {self.process.exitcode}): "
+            "is there enough memory? The same command goes on"
+        )
 
 
 @contextmanager
@@ -137,9 +152,10 @@ def _processes(count: int) -> Iterator[list[_Worker]]:
         for worker in team:
             worker.connection.close()
         for worker in team:
-            worker.process.join(timeout=1)
+            worker.process.join(timeout=_FAREWELL)
             if worker.process.is_alive():
                 worker.process.terminate()
+                worker.process.join(timeout=_FAREWELL)
 
 
 def _ready(training: "dict[_Worker, tuple[Trial, Path]]") -> "list[_Worker]":
@@ -158,8 +174,9 @@ def _work(connection: Connection) -> None:
         if time.monotonic() - looked > _POLL:
             looked = time.monotonic()
             if connection.poll():
-                connection.recv()  # nothing but "stop" comes while a trial is under way
                 asked_to_stop = True
+                with suppress(EOFError):  # nobody is there any more
+                    connection.recv()  # nothing but "stop" comes while a trial is under way
         return asked_to_stop
 
     try:
@@ -172,11 +189,8 @@ def _work(connection: Connection) -> None:
                 answer: object = train(
                     trial, checkpoint=checkpoint, on_progress=connection.send, stop=stop
                 )
-            except INPUT_ERRORS as error:
-                answer = SweepFailed(str(error), is_input=True)
             except Exception as error:
-                reason = " ".join(f"{type(error).__name__}: {error}".split())
-                answer = SweepFailed(f"{trial}: {reason}", is_input=False)
+                answer = _failure(trial, error)
             connection.send(answer)
     except (EOFError, BrokenPipeError, ConnectionResetError):
         return

@@ -50,6 +50,7 @@ def sweep(
             stop=stop,
         ):
             folder.keep(trial.key, record)
+            folder.note_time()
             records[trial.key] = record
             watcher.done(trial, record)
         if any(trial.key not in records for trial in missing):

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ from lab.engine import Diverged, History, Rate, Way, run
 from lab.engine.judging import pooled
 from lab.sweep.central import train_centrally
 from lab.sweep.record import Record, mean_figures
+from lab.sweep.stopwatch import Stopwatch
 from lab.sweep.trial import Trial
 from learning.local_data import load_dataset, load_shares
 from learning.metrics import Figures
@@ -35,22 +35,27 @@ def train(
     stop: Callable[[], bool] | None = None,
 ) -> Record | None:
     """Return what came of it; None: it was stopped, and goes on from its checkpoint."""
-    tell = on_progress or (lambda _: None)
-    began = time.monotonic()
+    watch = Stopwatch(checkpoint)
+
+    def tell(done: int) -> None:
+        watch.note()
+        if on_progress is not None:
+            on_progress(done)
+
     try:
         with _without_warnings():
             if trial.central:
-                record = train_centrally(trial, tell, stop)
+                record = train_centrally(trial, checkpoint, tell, stop)
             else:
                 record = _train_federated(trial, workers, checkpoint, tell, stop)
     except Diverged as error:
         record = _record(trial, status="diverged", reason=str(error))
     if record is None:
+        watch.note(now=True)
         return None
     if record.status == "done" and record.test and not math.isfinite(record.test.loss):
         record = _record(trial, status="diverged", reason="the last model's loss is not finite")
-    seconds = time.monotonic() - began
-    return replace(record, seconds=seconds, client_rounds=trial.client_rounds)
+    return replace(record, seconds=watch.seconds, client_rounds=trial.client_rounds)
 
 
 def _train_federated(

@@ -91,7 +91,7 @@ def test_data_says_what_is_missing_and_where_it_comes_from(
         "name": "digits",
         "folder": None,
         "examples": 1797,
-        "state": "intact",
+        "state": "built in",
         "source": "needs no files",
     }
     assert rows["cifar10"]["state"] == "missing"

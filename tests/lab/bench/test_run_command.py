@@ -38,7 +38,8 @@ def test_own_data_are_compared_with_a_table_results_and_plots(feddc: Feddc, tmp_
     assert code == 0
     assert "FedDC(1, 3) over FedAvg(1):" in out
     (folder,) = (tmp_path / "runs").iterdir()
-    assert {path.name for path in folder.iterdir()} == {
+    assert {path.name for path in folder.glob("[!.]*")} == {
+        "clock.json",
         "communication.png",
         "curves.json",
         "results.json",
@@ -96,6 +97,9 @@ def test_json_is_one_line(feddc: Feddc) -> None:
         ("run --dataset image-folder:/nowhere --hospitals 4 --samples 4", "/nowhere"),
         ("run --dataset digits --hospitals 400 --samples 40", "lower hospitals"),
         ("run synthetic --methods fedx", "'fedx': choose from feddc"),
+        ("run synthetic --methods ,", "--methods names none: leave it out"),
+        (f"run {QUICK} --set model=mnist-cnn", "mnist-cnn"),
+        (f'run {QUICK} --set model-options={{"hiden":[4]}}', "hiden"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(
@@ -139,6 +143,37 @@ def test_runs_are_compared_side_by_side(feddc: Feddc, tmp_path: Path) -> None:
         assert feddc("run", *options, "--run-dir", f"runs/{name}")[0] == 0
     code, out, _ = feddc("compare", "runs/one", "runs/two")
     assert code == 0
+    assert "laptop, 1 seed " in out
     assert "laptop, 2 seeds" in out
     assert "FedAvg(3)" in out
     assert feddc("compare", "runs")[2].startswith("feddc: runs is no comparison's folder")
+
+
+def test_runs_of_one_name_in_two_places_are_two_columns(feddc: Feddc, tmp_path: Path) -> None:
+    for place, samples in (("a", "6"), ("b", "5")):
+        options = [*QUICK.replace("--samples 6", f"--samples {samples}").split(), *FEW.split()]
+        assert feddc("run", *options, "--run-dir", f"{place}/run")[0] == 0
+    _, out, _ = feddc("compare", "a/run", "b/run", "--json")
+    found = json.loads(out)
+    assert [found[name]["settings"]["samples"] for name in ("a/run", "b/run")] == [6, 5]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}"])
+def test_damaged_results_are_named_in_one_line(text: str, feddc: Feddc, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "sweep.json").write_text("{}")
+    (run / "results.json").write_text(text)
+    code, out, err = feddc("compare", "run")
+    assert (code, out) == (2, "")
+    assert err.startswith("feddc: run/results.json is damaged: ")
+    assert err.count("\n") == 1
+
+
+def test_figures_that_cannot_be_drawn_are_one_line(feddc: Feddc, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in ("file", "file/below"):
+        code, _, err = feddc("plan", *["--hospitals", "9", "--samples", "9", "--figures"], place)
+        assert code == 2
+        assert f"--figures {place}: " in err
+        assert err.count("\n") == 1

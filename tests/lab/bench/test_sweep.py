@@ -135,5 +135,5 @@ def test_an_unfinished_folder_is_found_again_and_a_finished_one_is_left_alone(
 
 def test_a_folder_of_another_experiment_is_refused(tmp_path: Path) -> None:
     RunFolder.for_request(Request(tiny(), "laptop"), tmp_path / "run")
-    with pytest.raises(ExperimentError, match="holds tiny"):
+    with pytest.raises(ExperimentError, match="tiny, not other"):
         RunFolder.for_request(Request(tiny(name="other"), "laptop"), tmp_path / "run")

@@ -1,0 +1,102 @@
+"""The state of training on all data together, in one safetensors file as the engine keeps its."""
+
+import json
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from lab.sweep.record import Point
+from learning.metrics import Figures
+from learning.settings import SettingsError
+from learning.trainer import Arrays, Network, Progress
+
+_SECONDS_BETWEEN = 60.0
+_FORMAT = "feddc-central-1"
+
+
+@dataclass
+class CentralState:
+    """How far it is: the optimiser's state, the figures so far, and those since the last point."""
+
+    optimizer: Arrays
+    done: int = 0
+    curve: list[Point] = field(default_factory=list)
+    accuracies: list[tuple[int, float]] = field(default_factory=list)
+    steps_since: int = 0
+    hits_since: float = 0.0
+
+    def add(self, steps: int, progress: Progress) -> None:
+        """Note some steps."""
+        self.done += steps
+        self.steps_since += steps
+        self.hits_since += steps * progress.accuracy
+
+    def judged(self, round_: int, figures: Figures) -> None:
+        """Note the figures on test data, and those on the batches since the last."""
+        self.curve.append((round_, 0, 0, figures.accuracy, figures.balanced_accuracy))
+        self.accuracies.append((round_, self.hits_since / self.steps_since))
+        self.steps_since, self.hits_since = 0, 0.0
+
+
+class CentralCheckpoints:
+    """Keeps the latest state in one file, or nowhere if there is no path."""
+
+    def __init__(self, path: Path | None, trial: str) -> None:
+        self._path, self._trial = path, trial
+        self._kept = time.monotonic()
+
+    def keep(self, network: Network, state: CentralState, *, now: bool) -> None:
+        """Write the state, once a minute or `now`."""
+        if self._path is None or not (now or time.monotonic() - self._kept > _SECONDS_BETWEEN):
+            return
+        parameters, buffers = network.arrays()
+        parts = {"parameter": parameters, "buffer": buffers, "optimizer": state.optimizer}
+        tensors = {
+            f"{part}/{name}": torch.as_tensor(array).contiguous()
+            for part, arrays in parts.items()
+            for name, array in arrays.items()
+        }
+        told = {
+            "format": _FORMAT,
+            "trial": self._trial,
+            "done": state.done,
+            "curve": state.curve,
+            "accuracies": state.accuracies,
+            "steps_since": state.steps_since,
+            "hits_since": state.hits_since,
+        }
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._path.with_name(f"{self._path.name}.tmp")
+        save_file(tensors, draft, metadata={"state": json.dumps(told)})
+        draft.replace(self._path)  # whole or not at all
+        self._kept = time.monotonic()
+
+    def load(self, network: Network) -> CentralState | None:
+        """Bring the network to the state on disk, and return the rest of it, if there is one."""
+        if self._path is None or not self._path.exists():
+            return None
+        try:
+            with safe_open(self._path, framework="pt") as file:
+                told = json.loads((file.metadata() or {}).get("state", "{}"))
+                arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, ValueError) as error:
+            raise SettingsError(f"{self._path} is no checkpoint: {error}; delete it") from error
+        if told.get("format") != _FORMAT or told.get("trial") != self._trial:
+            raise SettingsError(f"{self._path} is the checkpoint of another training: delete it")
+        network.load(_part(arrays, "parameter/"), _part(arrays, "buffer/"))
+        return CentralState(
+            _part(arrays, "optimizer/"),
+            told["done"],
+            [tuple(point) for point in told["curve"]],
+            [tuple(point) for point in told["accuracies"]],
+            told["steps_since"],
+            told["hits_since"],
+        )
+
+
+def _part(arrays: Arrays, prefix: str) -> Arrays:
+    return {n.removeprefix(prefix): a for n, a in arrays.items() if n.startswith(prefix)}

@@ -1,0 +1,57 @@
+"""What can be known to be wrong with a comparison before anything of it is made."""
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+
+from lab.experiments.readiness import check_ready
+from lab.sweep.plan import Plan, Request
+from lab.sweep.trial import Trial
+from learning.local_data import load_dataset
+from server_app.settings import Settings, preflight
+
+_ROWS = 256
+
+
+def ready(request: Request) -> Plan:
+    """Return the plan of a request whose data, networks and aggregators have been tried.
+
+    Raises an error that says in one line what to change.
+    """
+    plan = Plan(request)
+    check_ready(plan.experiment, request.setting)
+    checked = set()
+    for trial in _first_trials(plan):
+        training = trial.settings.training
+        # What data, network and aggregator depend on; the rest is checked with the settings.
+        network = (training.model, training.model_options, training.loss)
+        kind = (trial.settings.local, network, trial.settings.algorithm)
+        if kind not in checked:
+            checked.add(kind)
+            preflight(trial.settings)
+    return Plan(replace(request, data=_digest(plan)))
+
+
+def _first_trials(plan: Plan) -> list[Trial]:
+    """Return a trial of each kind, those with the same data one after the other."""
+    seed = plan.seeds[0]
+    chosen = [plan.candidate(cell, seed, plan.rates(cell)[0]) for cell in plan.cells]
+    reported = [plan.final(cell, seed, plan.rates(cell)[0]) for cell in plan.cells]
+    trials = chosen + reported
+    places = {trial.settings.local: place for place, trial in reversed(list(enumerate(trials)))}
+    return sorted(trials, key=lambda trial: places[trial.settings.local])
+
+
+def _digest(plan: Plan) -> str:
+    """Return a digest of the examples themselves: a file's date may change without its content."""
+    variant = plan.experiment.variants_in(plan.request.setting)[0]
+    settings = Settings.from_run_config(plan.base(variant), source=plan.experiment.name)
+    dataset = load_dataset(settings.local, plan.seeds[0])
+    digest = hashlib.sha256(repr(dataset.classes).encode())
+    for part in (dataset.train, dataset.test):
+        for array in (part.features, part.labels):
+            digest.update(repr((array.shape, array.dtype)).encode())
+            for rows in range(0, len(array), _ROWS):  # a copy of all would take its time
+                digest.update(np.ascontiguousarray(array[rows : rows + _ROWS]).data)
+    return digest.hexdigest()[:16]

@@ -1,0 +1,39 @@
+"""How long a training has taken, over all commands that went on with it."""
+
+import json
+import time
+from pathlib import Path
+
+_SECONDS_BETWEEN = 60.0
+
+
+class Stopwatch:
+    """Counts on from what is noted beside the checkpoint; without one it begins at nought."""
+
+    clock = staticmethod(time.monotonic)
+
+    def __init__(self, checkpoint: Path | None) -> None:
+        self._path = checkpoint.with_suffix(".time.json") if checkpoint else None
+        self._began = self._noted = self.clock()
+        self._before = _read(self._path) if checkpoint and checkpoint.exists() else 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self._before + self.clock() - self._began
+
+    def note(self, *, now: bool = False) -> None:
+        """Write it down, once a minute (as checkpoints are) or `now`."""
+        if self._path is None or not (now or self.clock() - self._noted > _SECONDS_BETWEEN):
+            return
+        self._noted = self.clock()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        draft = self._path.with_name(f"{self._path.name}.tmp")
+        draft.write_text(json.dumps({"seconds": round(self.seconds, 3)}), "utf-8")
+        draft.replace(self._path)
+
+
+def _read(path: Path | None) -> float:
+    try:
+        return float(json.loads(path.read_text("utf-8"))["seconds"]) if path else 0.0
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0.0  # a figure is lost, the training is not
