@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from lab.experiments import ExperimentError
-from lab.results.page import rows_of, spread_text
-from lab.results.row import Row
+from lab.results.row import Row, rows_of
+from lab.results.text import spread_text
 from lab.sweep import RunFolder
 
 

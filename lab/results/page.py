@@ -7,8 +7,6 @@ from lab.results.origin import Results, origin
 from lab.results.row import Row, rows_of
 from lab.results.text import EDGES, line, paper_text, rates_text, spread_text, verdict_text
 
-__all__ = ["page", "rows_of", "spread_text"]
-
 _HEAD = f"""# Results
 
 Made by `feddc lab report` from the files in [`docs/results`](results), which `feddc lab run` wrote.

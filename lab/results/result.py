@@ -16,8 +16,6 @@ from lab.sweep import Plan, Record
 from lab.sweep.plan import Cell
 from learning.metrics import Figures
 
-__all__ = ["FORMAT", "results"]
-
 
 def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[str, Any]:
     """Return what goes into results.json."""
