@@ -97,7 +97,7 @@ def pool_before_relu(module: nn.Module) -> None:
     """Swap a ReLU with the max-pooling that follows it, wherever both stand in a Sequential.
 
     max(0, ·) is monotone, so the result is the same, gradients included, and the ReLU has a quarter
-    of the numbers to look at; on large images it is memory that takes the time.
+    of the numbers to look at, in place; on large images it is memory that takes the time.
     """
     for part in module.modules():
         if not isinstance(part, nn.Sequential):
@@ -105,7 +105,8 @@ def pool_before_relu(module: nn.Module) -> None:
         layers = list(part.named_children())
         for place in range(len(layers) - 1):
             if type(layers[place][1]) is nn.ReLU and type(layers[place + 1][1]) is nn.MaxPool2d:
-                layers[place], layers[place + 1] = layers[place + 1], layers[place]
+                relu = (layers[place][0], nn.ReLU(inplace=True))  # pooling does without its output
+                layers[place], layers[place + 1] = layers[place + 1], relu
         # In place: the order of the dictionary is the order of the layers.
         part._modules.clear()
         part._modules.update(layers)
