@@ -15,7 +15,8 @@ from server_app.settings import Settings
 
 @dataclass(frozen=True)
 class Task:
-    """One row of the benchmark: `rounds` of the bench and of the loop take a second or so.
+    """One row of the benchmark: `rounds` of the bench and of the loop take seconds, so that a
+    process's memory has found its place.
 
     Ray's cost is one of messages, so a few hospitals show it; there are fewer than in the other
     two, which is to its advantage.
@@ -67,7 +68,7 @@ def task(name: str, folder: Path) -> Task:
         case _:
             values = _images(folder, classes=10, side=32, mode="rgb", hospitals=6, samples=64)
     settings = _settings(name, values)
-    return Task(settings, rounds=2, loop_rounds=1, ray_hospitals=4, ray_rounds=4)
+    return Task(settings, rounds=6, loop_rounds=3, ray_hospitals=4, ray_rounds=4)
 
 
 def stand_in(folder: Path, *, clients: int) -> Settings:

@@ -20,6 +20,7 @@ from protocol.model_bytes import ModelState
 from .batched import Batched
 from .convolution import faster_gradients
 from .data import HospitalData
+from .image_by_image import image_by_image
 from .looped import Looped, pool_before_relu
 from .routes import Work
 from .stack import Stack
@@ -71,6 +72,7 @@ def prepared(way: Way, ground: Ground) -> Trainers:
         pool_before_relu(network.module)
         if way == "loop-channels-last" and ground.device.type == "cpu":
             faster_gradients(network.module)
+            image_by_image(network.module)
     stack = Stack.of(
         ground.first_model,
         len(ground.examples),

@@ -1,15 +1,16 @@
 """Convolutions with gradients of their own have torch's outputs and gradients."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from lab.engine.convolution import _LargeConv2d, faster_gradients
+from lab.engine.convolution import _ChannelsLastConv2d, faster_gradients
 
 
-@pytest.mark.parametrize("channels", [3, 16], ids=["first layer", "many channels"])
+@pytest.mark.parametrize("filters", [5, 64], ids=["few filters", "by patches"])
 @pytest.mark.parametrize(
     "layer",
     [
@@ -17,19 +18,20 @@ from lab.engine.convolution import _LargeConv2d, faster_gradients
         {"bias": False},
         {"stride": 2, "padding": (2, 0)},
         {"dilation": (2, 1), "padding": 2},
+        {"kernel_size": (2, 5), "stride": (1, 3), "padding": (0, 4)},
     ],
     ids=str,
 )
-def test_gradients_are_torchs(channels: int, layer: dict[str, object]) -> None:
+def test_gradients_are_torchs(filters: int, layer: dict[str, Any]) -> None:
     torch.manual_seed(0)
-    plain = nn.Conv2d(channels, 5, kernel_size=3, dtype=torch.float64, **layer)  # type: ignore[arg-type]
+    plain = nn.Conv2d(3, filters, **({"kernel_size": 3} | layer), dtype=torch.float64)
     faster = copy.deepcopy(plain)
     faster_gradients(faster)
-    assert type(faster) is _LargeConv2d
-    shape = (2, channels, 66, 64)
+    assert type(faster) is _ChannelsLastConv2d
+    shape = (8, 3, 66, 100)  # more than are unfolded at a time
     results = []
     for network in (plain, faster.to(memory_format=torch.channels_last)):
-        images = torch.arange(2 * channels * 66 * 64, dtype=torch.float64).sin().reshape(shape)
+        images = torch.arange(8 * 3 * 66 * 100, dtype=torch.float64).sin().reshape(shape)
         images = images.contiguous(memory_format=torch.channels_last).requires_grad_()
         outputs = network(images)
         (outputs * outputs.detach().cos()).sum().backward()

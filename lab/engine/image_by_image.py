@@ -1,0 +1,159 @@
+"""Convolution, BatchNorm and max-pooling of large images, one image at a time.
+
+Layer by layer, what a layer writes for a whole batch has left the cache before the next one reads
+it, and on large images that takes more time than the arithmetic. Here an image goes through all
+three before the next begins. BatchNorm with a positive weight keeps the order of numbers, so that
+pooling may come first: only what is left of the image is then normalised.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .convolution import How, bias_gradient, how_of, inputs_gradient, weights_gradient
+
+# A batch's numbers behind the convolution; fewer stay in the cache anyway.
+_LARGE = 2**20
+
+
+def image_by_image(module: nn.Module) -> None:
+    """Join convolution, BatchNorm and max-pooling wherever they stand so in a Sequential."""
+    for part in list(module.modules()):
+        if not isinstance(part, nn.Sequential):
+            continue
+        joined: list[tuple[str, nn.Module]] = []
+        for name, layer in part.named_children():
+            joined.append((name, layer))
+            if (block := _block([layer for _, layer in joined[-3:]])) is not None:
+                joined[-3:] = [(joined[-3][0], block)]
+        part._modules.clear()
+        part._modules.update(joined)
+
+
+def _block(layers: list[nn.Module]) -> "_Block | None":
+    if len(layers) < 3:
+        return None
+    convolution, norm, pool = layers
+    if (
+        isinstance(convolution, nn.Conv2d)
+        and how_of(convolution) is not None
+        and type(norm) is nn.BatchNorm2d
+        and norm.affine
+        and norm.track_running_stats
+        and norm.momentum is not None
+        and type(pool) is nn.MaxPool2d
+        and not (pool.ceil_mode or pool.return_indices)
+    ):
+        return _Block(convolution, norm, pool)
+    return None
+
+
+class _Block(nn.Module):
+    def __init__(self, convolution: nn.Conv2d, norm: nn.BatchNorm2d, pool: nn.MaxPool2d) -> None:
+        super().__init__()
+        self.convolution, self.norm, self.pool = convolution, norm, pool
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, norm = self.convolution.weight, self.norm
+        if (
+            not (norm.training and torch.is_grad_enabled())
+            or x.shape[0] * x.shape[2] * x.shape[3] * len(weight) < _LARGE
+            or not bool((norm.weight > 0).all())
+        ):
+            return self._layer_by_layer(x)
+        y: Tensor = _Joined.apply(x, weight, self.convolution.bias, norm.weight, norm.bias, self)
+        return y
+
+    def _layer_by_layer(self, x: Tensor) -> Tensor:
+        y: Tensor = self.pool(self.norm(self.convolution(x)))
+        return y
+
+    def how(self) -> How:
+        if (how := how_of(self.convolution)) is None:
+            raise ValueError("a convolution that was not to be joined")
+        return how
+
+    def count(self, mean: Tensor, variance: Tensor, numbers: int) -> None:
+        """Take a batch's statistics into the running ones, as BatchNorm does."""
+        norm = self.norm
+        if norm.running_mean is None or norm.running_var is None:
+            raise ValueError("a BatchNorm that was not to be joined")
+        if norm.num_batches_tracked is not None:
+            norm.num_batches_tracked.add_(1)
+        norm.running_mean.lerp_(mean, norm.momentum or 0)
+        norm.running_var.lerp_(variance * (numbers / (numbers - 1)), norm.momentum or 0)
+
+
+class _Joined(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        gamma: Tensor,
+        beta: Tensor,
+        block: _Block,
+    ) -> Tensor:
+        how, window = block.how(), _window(block.pool)
+        images, statistics, tops, places = [], [], [], []
+        for one in x.unsqueeze(1):
+            image = functional.conv2d(one, weight, bias, *how)
+            statistics.append(torch.ops.aten.batch_norm_update_stats(image, None, None, 0.0))
+            top, place = torch.ops.aten.max_pool2d_with_indices(image, *window, False)
+            images.append(image)
+            tops.append(top)
+            places.append(place)
+        means, variances = (torch.stack(column) for column in zip(*statistics, strict=True))
+        mean = means.mean(0)
+        variance = variances.mean(0) + (means - mean).square_().mean(0)
+        numbers = len(images) * images[0].shape[2] * images[0].shape[3]
+        block.count(mean, variance, numbers)
+        inverse = (variance + block.norm.eps).rsqrt()
+        scale = gamma * inverse
+        top = torch.cat(tops)
+        ctx.save_for_backward(x, weight, gamma, mean, inverse, top, *images, *places)
+        ctx.how, ctx.window, ctx.numbers = how, window, numbers
+        return torch.addcmul(_channels(beta - mean * scale), top, _channels(scale))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight, gamma, mean, inverse, top, *saved = ctx.saved_tensors
+        images, places = saved[: len(x)], saved[len(x) :]
+        # BatchNorm's gradient γ/σ·(g − mean(g) − x̂·mean(g·x̂)), where g is not zero only at the
+        # places that pooling took: g/σ·γ there, and everywhere a multiple of x and a constant.
+        sums = bias_gradient(gradient)
+        products = (bias_gradient(gradient * top) - mean * sums) * inverse
+        scale = gamma * inverse
+        multiple = -scale * inverse * products / ctx.numbers
+        constant = _channels(-scale * sums / ctx.numbers - multiple * mean)
+        multiple = _channels(multiple)
+        scaled = gradient * _channels(scale)
+
+        of_inputs, _, of_bias = ctx.needs_input_grad[:3]
+        inputs: list[Tensor] = []
+        weights = torch.zeros_like(weight)
+        bias = torch.zeros_like(sums) if of_bias else None
+        for number, (image, place) in enumerate(zip(images, places, strict=True)):
+            here = slice(number, number + 1)
+            one = torch.ops.aten.max_pool2d_with_indices_backward(
+                scaled[here], image, *ctx.window, False, place
+            )
+            one.addcmul_(image, multiple).add_(constant)
+            weights += weights_gradient(one, x[here], weight, ctx.how)
+            if bias is not None:
+                bias += bias_gradient(one)
+            if of_inputs:
+                inputs.append(inputs_gradient(one, x[here], weight, ctx.how))
+        return torch.cat(inputs) if of_inputs else None, weights, bias, products, sums, None
+
+
+def _window(pool: nn.MaxPool2d) -> tuple[list[int], ...]:
+    sizes = (pool.kernel_size, pool.stride, pool.padding, pool.dilation)
+    return tuple([size, size] if isinstance(size, int) else list(size) for size in sizes)
+
+
+def _channels(values: Tensor) -> Tensor:
+    return values.view(1, -1, 1, 1)
