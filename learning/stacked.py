@@ -59,7 +59,8 @@ class StackedNetwork:
             for name in module.state_dict(keep_vars=True):
                 self._owners[f"{path}{name}"] = (vars(stacked), name)
             return stacked
-        children = dict(module.named_children())
+        # Not `named_children`, which names a module that stands in two places once.
+        children = {name: child for name, child in module._modules.items() if child is not None}
         if not children:
             raise NotStackable(f"no stacked form of {type(module).__name__}")
         clone = copy.copy(module)

@@ -26,7 +26,7 @@ def faster_gradients(module: nn.Module) -> None:
     """Let the large convolutions of a network take their gradients in the fastest way for a CPU."""
     for part in module.modules():
         if type(part) is nn.Conv2d and how_of(part) is not None:
-            part.__class__ = _ChannelsLastConv2d
+            part.__class__ = ChannelsLastConv2d
 
 
 def how_of(layer: nn.Conv2d) -> How | None:
@@ -36,7 +36,9 @@ def how_of(layer: nn.Conv2d) -> How | None:
     return How(layer.stride, layer.padding, layer.dilation)
 
 
-class _ChannelsLastConv2d(nn.Conv2d):
+class ChannelsLastConv2d(nn.Conv2d):
+    """A convolution that, where it is large, takes its gradients by the functions below."""
+
     def forward(self, x: Tensor) -> Tensor:
         multiplications = x.shape[0] * x.shape[2] * x.shape[3] * self.weight.numel()
         how = how_of(self)

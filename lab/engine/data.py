@@ -1,7 +1,7 @@
 """All hospitals' training examples in one table, and the mini-batches drawn from it."""
 
 from collections.abc import Sequence
-from functools import lru_cache
+from threading import Lock
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from .routes import Positions
 
 _ROUNDS_AHEAD = 128
 _NUMBERS_AHEAD = 2**22
+_BLOCKS = 4
 
 
 class HospitalData:
@@ -46,7 +47,8 @@ class HospitalData:
         self._ahead = int(
             np.clip(_NUMBERS_AHEAD // max(1, self.batch_sizes.sum()), 1, _ROUNDS_AHEAD)
         )
-        self._table_of = lru_cache(maxsize=4)(self._drawn)
+        self._blocks: dict[int, NDArray[np.int64]] = {}
+        self._drawing = Lock()
 
     def one(self, hospital: int, round_: int) -> tuple[Tensor, Tensor]:
         """Return one hospital's batch."""
@@ -79,8 +81,13 @@ class HospitalData:
 
     def _rows(self, round_: int) -> NDArray[np.int64]:
         block, place = divmod(round_, self._ahead)
-        table: NDArray[np.int64] = self._table_of(block)[place]
-        return table
+        with self._drawing:  # the first of several threads draws for all
+            table = self._blocks.pop(block) if block in self._blocks else self._drawn(block)
+            self._blocks[block] = table  # the last used is the last to go
+            if len(self._blocks) > _BLOCKS:
+                del self._blocks[next(iter(self._blocks))]
+        rows: NDArray[np.int64] = table[place]
+        return rows
 
     def _drawn(self, block: int) -> NDArray[np.int64]:
         """Draw some rounds ahead for everyone: (rounds, hospitals, examples)."""

@@ -12,7 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .convolution import How, bias_gradient, how_of, inputs_gradient, weights_gradient
+from .convolution import (
+    ChannelsLastConv2d,
+    How,
+    bias_gradient,
+    how_of,
+    inputs_gradient,
+    weights_gradient,
+)
+from .sequences import sequences
 
 # A batch's numbers behind the convolution; fewer stay in the cache anyway.
 _LARGE = 2**20
@@ -20,16 +28,14 @@ _LARGE = 2**20
 
 def image_by_image(module: nn.Module) -> None:
     """Join convolution, BatchNorm and max-pooling wherever they stand so in a Sequential."""
-    for part in list(module.modules()):
-        if not isinstance(part, nn.Sequential):
-            continue
+    for layers in sequences(module):
         joined: list[tuple[str, nn.Module]] = []
-        for name, layer in part.named_children():
+        for name, layer in layers.items():
             joined.append((name, layer))
             if (block := _block([layer for _, layer in joined[-3:]])) is not None:
                 joined[-3:] = [(joined[-3][0], block)]
-        part._modules.clear()
-        part._modules.update(joined)
+        layers.clear()
+        layers.update(joined)
 
 
 def _block(layers: list[nn.Module]) -> "_Block | None":
@@ -38,6 +44,7 @@ def _block(layers: list[nn.Module]) -> "_Block | None":
     convolution, norm, pool = layers
     if (
         isinstance(convolution, nn.Conv2d)
+        and type(convolution) in (nn.Conv2d, ChannelsLastConv2d)
         and how_of(convolution) is not None
         and type(norm) is nn.BatchNorm2d
         and norm.affine
@@ -45,6 +52,7 @@ def _block(layers: list[nn.Module]) -> "_Block | None":
         and norm.momentum is not None
         and type(pool) is nn.MaxPool2d
         and not (pool.ceil_mode or pool.return_indices)
+        and not any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)
     ):
         return _Block(convolution, norm, pool)
     return None

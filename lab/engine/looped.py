@@ -5,7 +5,6 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
-from torch import nn
 
 from learning.trainer import Network, local_step, optimizer_spec, seed_network
 from protocol.randomness import TrainingStreams
@@ -91,25 +90,6 @@ class Looped:
         ):
             for name, tensor in own.items():
                 tensor.data = tensors[name][slot]
-
-
-def pool_before_relu(module: nn.Module) -> None:
-    """Swap a ReLU with the max-pooling that follows it, wherever both stand in a Sequential.
-
-    max(0, ·) is monotone, so the result is the same, gradients included, and the ReLU has a quarter
-    of the numbers to look at, in place; on large images it is memory that takes the time.
-    """
-    for part in module.modules():
-        if not isinstance(part, nn.Sequential):
-            continue
-        layers = list(part.named_children())
-        for place in range(len(layers) - 1):
-            if type(layers[place][1]) is nn.ReLU and type(layers[place + 1][1]) is nn.MaxPool2d:
-                relu = (layers[place][0], nn.ReLU(inplace=True))  # pooling does without its output
-                layers[place], layers[place + 1] = layers[place + 1], relu
-        # In place: the order of the dictionary is the order of the layers.
-        part._modules.clear()
-        part._modules.update(layers)
 
 
 def is_random(network: Network, data: HospitalData) -> bool:

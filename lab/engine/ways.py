@@ -18,10 +18,9 @@ from learning.trainer import Network, Task, optimizer_spec
 from protocol.model_bytes import ModelState
 
 from .batched import Batched
-from .convolution import faster_gradients
 from .data import HospitalData
-from .image_by_image import image_by_image
-from .looped import Looped, pool_before_relu
+from .looped import Looped
+from .quicker import quicken
 from .routes import Work
 from .stack import Stack
 from .training import Anchors, Training, Way
@@ -68,11 +67,7 @@ def prepared(way: Way, ground: Ground) -> Trainers:
         )
         for _ in range(1 if way == "batched" else ground.workers)
     ]
-    for network in networks:
-        pool_before_relu(network.module)
-        if way == "loop-channels-last" and ground.device.type == "cpu":
-            faster_gradients(network.module)
-            image_by_image(network.module)
+    quicken(networks, ground.task.shape, channels_last=way == "loop-channels-last")
     stack = Stack.of(
         ground.first_model,
         len(ground.examples),
@@ -134,6 +129,7 @@ class _Trial:
         on_trial = prepared(way, few)
         on_trial.stack.fill(self._everyone, ground.first_model)
         self._training = on_trial.training
+        self._on_gpu = ground.device.type == "cuda"
         self._one_round()  # warms up
         self.seconds = self._one_round()
 
@@ -150,5 +146,7 @@ class _Trial:
         work = Work(self._everyone, self._everyone, np.full(count, self._round), self._round)
         began = time.perf_counter()
         self._training.train(work, Anchors.none(count))
+        if self._on_gpu:
+            torch.cuda.synchronize()  # which else is still at work
         self._round += 1
         return (time.perf_counter() - began) / count

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from lab.engine.convolution import _ChannelsLastConv2d, faster_gradients
+from lab.engine.convolution import ChannelsLastConv2d, faster_gradients
 
 
 @pytest.mark.parametrize("filters", [5, 64], ids=["few filters", "by patches"])
@@ -27,7 +27,7 @@ def test_gradients_are_torchs(filters: int, layer: dict[str, Any]) -> None:
     plain = nn.Conv2d(3, filters, **({"kernel_size": 3} | layer), dtype=torch.float64)
     faster = copy.deepcopy(plain)
     faster_gradients(faster)
-    assert type(faster) is _ChannelsLastConv2d
+    assert type(faster) is ChannelsLastConv2d
     shape = (8, 3, 66, 100)  # more than are unfolded at a time
     results = []
     for network in (plain, faster.to(memory_format=torch.channels_last)):

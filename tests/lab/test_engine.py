@@ -1,6 +1,8 @@
 """The bench and the Flower path compute the same parameters, for every method and both ways."""
 
+import gc
 import signal
+import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,7 +14,9 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from client_app import local_training
-from lab.engine import Diverged, Outcome, Rate, leg_by_leg, run
+from lab.engine import Diverged, Outcome, Rate, convolution, image_by_image, leg_by_leg, run
+from lab.engine.data import HospitalData
+from lab.engine.training import Way
 from lab.inprocess import simulate_in_process
 from lab.simulate import simulate
 from learning.models import ModelError, registry
@@ -155,6 +159,29 @@ def test_channels_last_changes_the_order_in_memory_only(tmp_path: Path) -> None:
     settings = settings_of(SMALL_CNN | {"model": "mri-cnn"})
     expected = on_flower(settings, tmp_path / "flower")
     assert_same(run(settings, way="loop-channels-last"), expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(("precision", "loose"), [("float64", 1e-9), ("float32", 2e-4)])
+def test_what_is_for_large_images_only_computes_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, loose: float
+) -> None:
+    calls = []
+    joined = image_by_image._Joined.forward
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(1)
+        return joined(*arguments)
+
+    for part in (convolution, image_by_image):
+        monkeypatch.setattr(part, "_LARGE", 0)
+    monkeypatch.setattr(convolution, "_FILTERS", 0)
+    monkeypatch.setattr(image_by_image._Joined, "forward", staticmethod(counted))
+    settings = settings_of(SMALL_CNN | {"model": "mri-cnn", "precision": precision})
+    expected = on_flower(settings, tmp_path / "flower")
+    outcome = run(settings, way="loop-channels-last", workers=2)
+    assert_same(outcome, expected, rtol=loose, atol=loose)
+    # Six hospitals, six rounds, two such layers each.
+    assert len(calls) >= 2 * 6 * 6
 
 
 @pytest.mark.slow
@@ -320,6 +347,24 @@ def test_progress_tells_speed_and_time_left() -> None:
     # Faster than by the clock on the wall, which also counts evaluation.
     assert rates[-1].client_rounds_per_s >= 6 * 40 / rates[-1].seconds
     assert all(0 <= rate.accuracy <= 1 for rate in rates)
+
+
+@pytest.mark.parametrize("way", ["batched", "loop"])
+def test_a_run_leaves_none_of_its_data_in_memory(monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+    made: list[weakref.ref[HospitalData]] = []
+    fill = HospitalData.__init__
+
+    def noted(self: HospitalData, *arguments: Any, **named: Any) -> None:
+        made.append(weakref.ref(self))
+        fill(self, *arguments, **named)
+
+    monkeypatch.setattr(HospitalData, "__init__", noted)
+    gc.disable()  # a sweep's next training begins before any collection
+    try:
+        run(settings_of({"batch_size": 2}), way=way, workers=2)
+        assert [reference() for reference in made] == [None]
+    finally:
+        gc.enable()
 
 
 def test_a_run_that_diverges_says_so() -> None:

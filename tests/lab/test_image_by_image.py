@@ -118,16 +118,36 @@ def test_what_can_not_be_joined_goes_layer_by_layer(
     assert calls == []
 
 
+class _Standardised(nn.Conv2d):
+    """A convolution with a forward of its own."""
+
+
+def watched() -> nn.BatchNorm2d:
+    norm = nn.BatchNorm2d(4)
+    norm.register_forward_hook(lambda *_: None)
+    return norm
+
+
 @pytest.mark.parametrize(
     "layers",
     [
+        [_Standardised(4, 4, 3), nn.BatchNorm2d(4), nn.MaxPool2d(2)],
+        [nn.Conv2d(4, 4, 3), watched(), nn.MaxPool2d(2)],
         [nn.Conv2d(4, 4, 3, groups=2), nn.BatchNorm2d(4), nn.MaxPool2d(2)],
         [nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4, momentum=None), nn.MaxPool2d(2)],
         [nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4, affine=False), nn.MaxPool2d(2)],
         [nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)],
         [nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4), nn.MaxPool2d(2, ceil_mode=True)],
     ],
-    ids=["groups", "cumulative average", "no weights", "a layer between", "rounded up"],
+    ids=[
+        "own forward",
+        "a hook",
+        "groups",
+        "cumulative average",
+        "no weights",
+        "a layer between",
+        "rounded up",
+    ],
 )
 def test_others_are_left_alone(layers: list[nn.Module]) -> None:
     network = nn.Sequential(*layers)
