@@ -19,13 +19,14 @@ def compare(runs: list[Path], console: Console, *, json_output: bool) -> int:
     """Print a line for each method and a column for each run."""
     try:
         found = {str(run): _results(run) for run in runs}
+        table = _table(found)
     except ExperimentError as error:
         typer.echo(f"feddc: {error}", err=True)
         return 2
     if json_output:
         typer.echo(json.dumps(found))
         return 0
-    console.print(_table(found))
+    console.print(table)
     for line in _differences(found):
         console.print(line, highlight=False)
     return 0

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from lab.results.findings import findings
 from lab.results.origin import Results, origin
 from lab.results.row import Row, rows_of
-from lab.results.text import EDGES, line, paper_text, rates_text, spread_text, verdict_text
+from lab.results.text import EDGES, line, paper_text, rates_text, shown, spread_text, verdict_text
 
 _HEAD = f"""# Results
 
@@ -27,7 +27,9 @@ splits for every method.
 - **Verdicts**: *ahead* and *behind* need a 95 % interval of the paired difference without 0 in it,
   or, with three or four seeds, all of them to agree, which is weak evidence. Else it is
   *undecided*, which is no proof that there is no difference. *Not reproduced* is said where the
-  paper's difference is outside of the interval (with three or four seeds: of their range).
+  paper's difference is outside of the interval (with three or four seeds: of their range). In
+  the laptop setting that is about another network at another size: it says that the difference
+  does not show there, not that the paper is wrong.
 - **Seconds** are of one training on one core, with others beside it. Where the load is above the
   number of cores, the machine had other work to do too, and everything took longer than it would.
 """
@@ -67,9 +69,7 @@ def _gain_cell(results: Results, row: Row, other: str) -> str:
     for gain in results["gains"]:
         if (gain["variant"], gain["method"], gain["over"]) == (row.variant, row.label, other):
             paper = "–" if gain["paper"] is None else f"{gain['paper']:+.1f}"
-            shown = gain["balanced_gain"] if gain.get("by_balanced") else gain["gain"]
-            verdict = verdict_text(gain)
-            return f"{shown['mean']:+.1f} ({verdict}), {paper}"
+            return f"{shown(gain)['mean']:+.1f} ({verdict_text(gain)}), {paper}"
     return "–"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from lab.results.findings import counts, marked_lead
 from lab.results.origin import Results, origin
 from lab.results.row import Row, name_of, rows_of
-from lab.results.text import edges, line, spread_text
+from lab.results.text import edges, line, shown, spread_text, verdict_text
 
 _BLOCK = re.compile(r"<!-- study: ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
 _COUNTS = re.compile(r"<!-- counts -->\n.*?<!-- end -->", re.DOTALL)
@@ -59,7 +59,7 @@ def _table(results: Results) -> Iterator[str]:
         cells = [_cell(here[method]) if method in here else "–" for method in methods]
         ours = here["feddc"].label if "feddc" in here else None
         gains = {
-            gain["over"]: f"{gain['gain']['mean']:+.1f}{_interval(gain)}, {gain['verdict']}"
+            gain["over"]: f"{shown(gain)['mean']:+.1f}{_interval(gain)}, {verdict_text(gain)}"
             for gain in results["gains"]
             if (gain["variant"], gain["method"]) == (variant, ours)
         }
@@ -67,9 +67,9 @@ def _table(results: Results) -> Iterator[str]:
 
 
 def _interval(gain: dict[str, Any]) -> str:
-    if not gain["gain"]["interval"]:
+    if not shown(gain)["interval"]:
         return ""
-    low, high = gain["gain"]["interval"]
+    low, high = shown(gain)["interval"]
     return f" [{low:+.1f}, {high:+.1f}]"
 
 

@@ -50,6 +50,12 @@ def _edge(row: Row, rate: float) -> str:
     return "↓" if rate <= min(grid) else "↑" if rate >= max(grid) else ""
 
 
+def shown(gain: dict[str, Any]) -> dict[str, Any]:
+    """Return the difference that a verdict is about."""
+    found: dict[str, Any] = gain["balanced_gain"] if gain.get("by_balanced") else gain["gain"]
+    return found
+
+
 def verdict_text(gain: dict[str, Any]) -> str:
     """Return the verdict, and by what it is where that is not the accuracy."""
     by = ", by balanced accuracy" if gain.get("by_balanced") else ""

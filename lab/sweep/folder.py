@@ -123,10 +123,16 @@ class RunFolder:
 
     def records(self) -> dict[str, Record]:
         """Return what is done, by the trials' keys."""
-        return {
-            file.stem: Record.from_json(json.loads(file.read_text("utf-8")))
-            for file in sorted((self.path / "trials").glob("*.json"))
-        }
+        found = {}
+        for file in sorted((self.path / "trials").glob("*.json")):
+            values = self.read(f"trials/{file.name}")
+            try:
+                found[file.stem] = Record.from_json(values)
+            except (KeyError, TypeError) as error:
+                raise ExperimentError(
+                    f"{file} is damaged, or of another version: choose another --run-dir"
+                ) from error
+        return found
 
     def keep(self, key: str, record: Record) -> None:
         """Write down a trial that is done; its checkpoint is of no more use."""

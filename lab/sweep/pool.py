@@ -1,4 +1,4 @@
-"""Trials on all cores: processes that train one trial at a time, with one thread each."""
+"""Trials on all cores: processes that train one trial at a time."""
 
 import multiprocessing
 import signal
@@ -43,13 +43,15 @@ def train_all(
 ) -> Iterator[tuple[Trial, Record]]:
     """Train trials, each with a file for its checkpoint; yield each that is done.
 
+    `workers` train at a time, each with so many cores, which it uses where it trains in a loop.
+
     Stopped, it waits for each process to end its leg and keep its checkpoint.
     """
     workers = min(workers, len(trials))
     if workers <= 1:
         yield from _one_by_one(trials, cores, on_progress, stop)
         return
-    with _processes(workers) as team:
+    with _processes(workers, cores) as team:
         waiting, training = list(trials), {}
         stopping = False
         for worker in team:
@@ -132,7 +134,7 @@ class _Worker:
 
 
 @contextmanager
-def _processes(count: int) -> Iterator[list[_Worker]]:
+def _processes(count: int, cores: int) -> Iterator[list[_Worker]]:
     context = multiprocessing.get_context("spawn")
     team = []
     # Ctrl-C reaches every process of the terminal; it is this one that decides what it means.
@@ -140,7 +142,7 @@ def _processes(count: int) -> Iterator[list[_Worker]]:
     try:
         for _ in range(count):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_work, args=(theirs,), daemon=True)
+            process = context.Process(target=_work, args=(theirs, cores), daemon=True)
             process.start()
             theirs.close()
             team.append(_Worker(process, ours))
@@ -163,9 +165,9 @@ def _ready(training: "dict[_Worker, tuple[Trial, Path]]") -> "list[_Worker]":
     return [worker for worker in training if worker.connection in ready]
 
 
-def _work(connection: Connection) -> None:
+def _work(connection: Connection, cores: int) -> None:
     """Train what comes through the connection until it is closed, also by a parent that died."""
-    torch.set_num_threads(1)  # as many processes as cores
+    torch.set_num_threads(1)  # the cores are used by processes, and by loops
     asked_to_stop = False
     looked = 0.0
 
@@ -187,7 +189,11 @@ def _work(connection: Connection) -> None:
             trial, checkpoint = said
             try:
                 answer: object = train(
-                    trial, checkpoint=checkpoint, on_progress=connection.send, stop=stop
+                    trial,
+                    workers=cores,
+                    checkpoint=checkpoint,
+                    on_progress=connection.send,
+                    stop=stop,
                 )
             except Exception as error:
                 answer = _failure(trial, error)

@@ -170,6 +170,28 @@ def test_damaged_results_are_named_in_one_line(text: str, feddc: Feddc, tmp_path
     assert err.count("\n") == 1
 
 
+def test_results_of_another_version_are_named_in_one_line(feddc: Feddc, tmp_path: Path) -> None:
+    assert feddc("run", *QUICK.split(), *FEW.split(), "--run-dir", "run")[0] == 0
+    path = tmp_path / "run" / "results.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": "feddc-results/0"}))
+    code, out, err = feddc("compare", "run")
+    assert (code, out) == (2, "")
+    assert "'feddc-results/0' of another version" in err
+    assert err.count("\n") == 1
+
+
+def test_a_training_of_another_version_is_named_in_one_line(feddc: Feddc, tmp_path: Path) -> None:
+    command = ["run", *QUICK.split(), *FEW.split(), "--run-dir", "run"]
+    assert feddc(*command)[0] == 0
+    one, *_ = sorted((tmp_path / "run" / "trials").glob("*.json"))
+    for text, said in (("{", "is damaged: "), ("{}", "is damaged, or of another version: ")):
+        one.write_text(text)
+        code, out, err = feddc(*command)
+        assert (code, out) == (2, "")
+        assert f"{one.name} {said}" in err
+        assert err.count("\n") == 1
+
+
 def test_figures_that_cannot_be_drawn_are_one_line(feddc: Feddc, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in ("file", "file/below"):
