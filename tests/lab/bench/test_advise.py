@@ -50,10 +50,12 @@ def means(name: str) -> dict[str, float]:
 
 
 def over_every_round(name: str, variant: str) -> dict[str, Any]:
+    return over(name, variant, "fedavg-1")
+
+
+def over(name: str, variant: str, other: str) -> dict[str, Any]:
     (gain,) = [
-        gain
-        for gain in study(name)["gains"]
-        if (gain["variant"], gain["over"]) == (variant, "fedavg-1")
+        gain for gain in study(name)["gains"] if (gain["variant"], gain["over"]) == (variant, other)
     ]
     return dict(gain)
 
@@ -76,6 +78,9 @@ def test_few_classes_do_not_shorten_chains_as_the_study_says() -> None:
     few, mixed = advise(Case(50, 8, classes=1)), advise(Case(50, 8))
     assert few.settings == mixed.settings
     assert "convolutions" in few.warnings[-1]
+    hard = over_every_round("convolutions", "n = 8, 2 classes each")
+    assert (hard["verdict"], f"{-hard['gain']['mean']:.1f}") == ("behind", "0.8")
+    assert "0.8 points behind averaging every round" in few.warnings[-1]
     assert not any("convolutions" in each for each in mixed.warnings)
 
 
@@ -83,6 +88,14 @@ def test_the_periods_reason_is_what_the_study_says() -> None:
     found = means("period").values()
     assert f"{max(found) - min(found):.1f}" == "0.3"
     assert "by 0.3 points at most" in advise(Case(50, 8)).reasons["aggregation-period"]
+    seeds = {
+        row["variant"]: row["aggregate"]["values"]
+        for row in study("cifar10-periods")["rows"]
+        if row["method"] == "feddc"
+    }
+    assert len(seeds["b = 3"]) == 2
+    for shorter, longer in zip(seeds["b = 3"], seeds["b = 30"], strict=True):
+        assert shorter > longer
 
 
 def test_with_few_rounds_one_averages() -> None:
@@ -90,6 +103,24 @@ def test_with_few_rounds_one_averages() -> None:
     assert not advice.chain
     assert f"{-over_every_round('rounds', 'T = 30')['gain']['mean']:.1f}" == "3.0"
     assert "3.0 points less than averaging every round" in advice.warnings[0]
+    found = over("rounds", "T = 30", "fedavg-b")
+    assert (found["verdict"], f"{found['gain']['mean']:.1f}") == ("ahead", "3.2")
+    assert "3.2 points ahead of averaging every 10 rounds" in advice.warnings[0]
+
+
+def test_with_many_examples_one_tries_to_average_rarely_as_the_study_says() -> None:
+    found = over("samples", "n = 16", "fedavg-b")
+    assert (found["verdict"], f"{found['gain']['mean']:.1f}") == ("undecided", "1.1")
+    assert any("+1.1 points, undecided" in each for each in advise(Case(50, 16)).warnings)
+    assert not any("+1.1 points" in each for each in advise(Case(50, 8)).warnings)
+
+
+def test_what_was_not_studied_is_said() -> None:
+    def told(case: Case) -> bool:
+        return any("no study here has fewer than 20" in each for each in advise(case).warnings)
+
+    assert told(Case(19, 8))
+    assert not told(Case(20, 8))
 
 
 def test_the_command_prints_the_settings(
