@@ -47,6 +47,15 @@ def task(results: Results, variant: str | None = None) -> str:
     return ", ".join(form.format(settings[key]) for key, form in forms.items() if key in settings)
 
 
+def sizes(results: Results) -> str:
+    """Name the setting and the number of seeds, and warn that a small one is not the paper's."""
+    seeds = len(results["seeds"])
+    text = f"{results['setting']} setting, {seeds} seed{'s' if seeds > 1 else ''}"
+    beside = any(row["paper"] is not None for row in results["rows"])
+    small = beside and results["setting"] != "full"
+    return f"{text} (the paper's levels: its own sizes)" if small else text
+
+
 def _on_average(settings: dict[str, Any]) -> str:
     return " on average" if settings.get("split") == "skewed" else ""
 

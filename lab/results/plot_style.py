@@ -21,7 +21,15 @@ _STYLES: dict[str, tuple[str, str]] = {
     "fedyogi": ("tab:purple", "X"),
     "fedadam": ("tab:red", "*"),
 }
-_SPARE = ["tab:olive", "goldenrod", "teal", "slateblue", "firebrick", "darkgreen", "black"]
+_SPARE = [
+    ("tab:olive", "<"),
+    ("navy", ">"),
+    ("teal", "p"),
+    ("slateblue", "h"),
+    ("firebrick", "d"),
+    ("darkgreen", "8"),
+    ("0.4", "o"),
+]
 
 
 def styled(rows: list[Row]) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -31,7 +39,7 @@ def styled(rows: list[Row]) -> Iterator[tuple[str, tuple[str, str]]]:
         if method == "central":
             yield method, ("black", "")
         else:
-            yield method, _STYLES.get(method) or (next(spare), "o")
+            yield method, _STYLES.get(method) or next(spare)
 
 
 def limits(rows: list[Row], curves: Curves, *, test_only: bool = False) -> tuple[float, float]:

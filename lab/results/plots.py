@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from lab.results.origin import task
+from lab.results.origin import sizes, task
 from lab.results.plot_style import (
     DASHES,
     GREEN,
@@ -40,7 +40,7 @@ def draw(results: dict[str, Any], curves: Curves, folder: Path) -> list[Path]:
         if mine:
             end = f"-{slug(variant)}" if variant else ""
             title = results["title"] + (f", {variant}" if variant else "")
-            title += f"\n{task(results, variant)}"
+            title += f"\n{task(results, variant)}; {sizes(results)}"
             drawn.append(_over_rounds(title, here, mine, folder / f"rounds{end}.png"))
             drawn.append(_against_cost(title, here, mine, folder / f"communication{end}.png"))
     if len({row.variant for row in rows}) > 1:
@@ -73,7 +73,7 @@ def _over_rounds(title: str, rows: list[Row], curves: Curves, path: Path) -> Pat
     for panel in panels[len(curves) :]:
         panel.set_visible(False)
     panels[0].set_ylim(*limits(rows, curves))
-    figure.suptitle(f"{title}; bands: from the lowest to the highest seed", fontsize=10)
+    figure.suptitle(f"{title}\nbands: from the lowest to the highest seed", fontsize=10)
     for panel in panels[len(curves) - columns : len(curves)]:
         panel.set_xlabel("rounds")
         panel.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
@@ -92,9 +92,10 @@ def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Pa
     styles = dict(styled(rows))
     for curve in curves:
         row = next(row for row in rows if row.method == curve["method"])
-        if not row.messages:
-            continue
         colour, marker = styles[row.method]
+        if not row.messages:
+            _level(panels, row, colour)
+            continue
         for panel, column in zip(panels, (1, 2), strict=True):
             if row.judged_by == "clients" and row.clients:
                 end = curve["test"][-1][column]
@@ -104,16 +105,13 @@ def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Pa
                 band = row.method in DASHES  # more would hide each other
                 _band(panel, curve["test"], column, colour, row.label, marker, band=band)
     _paper_levels(panels, rows, styles)
-    central = next((row.aggregate for row in rows if row.method == "central"), None)
     for panel, what in zip(panels, ("aggregations", "models sent by hospitals"), strict=True):
-        if central:
-            panel.axhline(central.mean, color="black", ls=":", lw=1, label="all data together")
         panel.set_xscale("log")
         panel.set_xlabel(f"{what} (logarithmic)")
         panel.grid(alpha=0.3, which="both")
     panels[0].set_ylabel("test accuracy, %")
     panels[0].set_ylim(*limits(rows, curves, test_only=True))
-    figure.suptitle(f"{title}; bands: FedDC's and FedAvg's lowest to highest seed", fontsize=10)
+    figure.suptitle(f"{title}\nbands: FedDC's and FedAvg's lowest to highest seed", fontsize=10)
     shared_legend(figure, panels)
     figure.savefig(path)
     return path
@@ -127,6 +125,13 @@ def _paper_levels(panels: Iterable[Axes], rows: list[Row], styles: Styles) -> No
             colour, dashes = styles[row.method][0], DASHES[row.method]
             for panel in panels:
                 panel.axhline(row.paper, color=colour, ls=dashes, lw=1.1, label=label)
+
+
+def _level(panels: Iterable[Axes], row: Row, colour: str) -> None:
+    """Draw a dotted line for what is trained in one place and sends no models."""
+    if row.aggregate is not None:
+        for panel in panels:
+            panel.axhline(row.aggregate.mean, color=colour, ls=":", lw=1.3, label=row.label)
 
 
 def _extremes(value: Spread) -> tuple[float, float, float]:

@@ -7,7 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.results.origin import task
+from lab.results.origin import sizes, task
 from lab.results.plot_style import GREY, shared_legend, styled
 from lab.results.row import Row, name_of
 
@@ -25,7 +25,8 @@ def over_variants(results: dict[str, Any], rows: list[Row], path: Path) -> Path:
         axes.set_xlabel(results["x_label"])
         axes.set_ylabel("test accuracy, %")
     figure.suptitle(
-        f"{results['title']}\n{task(results)}; bars: from the lowest to the highest seed",
+        f"{results['title']}\n{task(results)}; {sizes(results)}\n"
+        "bars: from the lowest to the highest seed",
         fontsize=9,
     )
     axes.grid(alpha=0.3)
