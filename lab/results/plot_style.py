@@ -42,13 +42,15 @@ def styled(rows: list[Row]) -> Iterator[tuple[str, tuple[str, str]]]:
             yield method, _STYLES.get(method) or next(spare)
 
 
-def limits(rows: list[Row], curves: Curves, *, test_only: bool = False) -> tuple[float, float]:
+def limits(
+    rows: list[Row], curves: Curves, *, test_only: bool = False, paper: bool = True
+) -> tuple[float, float]:
     """Return a range of accuracies that has every curve in it, with its band."""
     kinds = ("test",) if test_only else ("test", "training")
     values = [
         value for curve in curves for kind in kinds for point in curve[kind] for value in point[-3:]
     ]
-    values += [row.paper for row in rows if row.paper is not None]
+    values += [row.paper for row in rows if paper and row.paper is not None]
     values += [row.aggregate.mean for row in rows if row.aggregate]
     values += [row.headline.mean for row in rows if row.headline]
     return max(0.0, 5 * (min(values) // 5) - 2), min(101.0, max(values) + 2)

@@ -28,6 +28,8 @@ from lab.results.statistics import Spread
 from lab.results.variant_plot import over_variants
 
 Styles = dict[str, tuple[str, str]]
+# Points above what was measured from which on the paper's levels get a strip of their own.
+_FAR = 8
 
 
 def draw(results: dict[str, Any], curves: Curves, folder: Path) -> list[Path]:
@@ -88,7 +90,7 @@ def _over_rounds(title: str, rows: list[Row], curves: Curves, path: Path) -> Pat
 def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Path:
     """Test accuracy against the number of aggregations, and against the models sent."""
     figure = Figure(figsize=(10, 5.8), dpi=120, layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
+    panels, above = _panels(figure, rows, curves)
     styles = dict(styled(rows))
     for curve in curves:
         row = next(row for row in rows if row.method == curve["method"])
@@ -104,17 +106,37 @@ def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Pa
             else:
                 band = row.method in DASHES  # more would hide each other
                 _band(panel, curve["test"], column, colour, row.label, marker, band=band)
-    _paper_levels(panels, rows, styles)
+    _paper_levels(above, rows, styles)
     for panel, what in zip(panels, ("aggregations", "models sent by hospitals"), strict=True):
         panel.set_xscale("log")
         panel.set_xlabel(f"{what} (logarithmic)")
         panel.grid(alpha=0.3, which="both")
     panels[0].set_ylabel("test accuracy, %")
-    panels[0].set_ylim(*limits(rows, curves, test_only=True))
     figure.suptitle(f"{title}\nbands: FedDC's and FedAvg's lowest to highest seed", fontsize=10)
-    shared_legend(figure, panels)
+    shared_legend(figure, [*panels, *above])
     figure.savefig(path)
     return path
+
+
+def _panels(figure: Figure, rows: list[Row], curves: Curves) -> tuple[list[Axes], list[Axes]]:
+    """Return two panels, and where the paper's levels go: in these, or in a strip above them.
+
+    Levels far above all that was measured would leave it no room.
+    """
+    low, high = limits(rows, curves, test_only=True, paper=False)
+    levels = [row.paper for row in rows if row.paper is not None and row.method in DASHES]
+    if not levels or min(levels) < high + _FAR:
+        panels = list(figure.subplots(1, 2, sharey=True))
+        panels[0].set_ylim(*limits(rows, curves, test_only=True))
+        return panels, panels
+    above, panels = figure.subplots(2, 2, sharex="col", sharey="row", height_ratios=[1, 4])
+    panels[0].set_ylim(low, high)
+    above[0].set_ylim(min(levels) - 3, max(levels) + 3)
+    above[0].set_ylabel("the paper's")
+    for strip in above:
+        strip.grid(alpha=0.3, which="both")
+        strip.tick_params(bottom=False, which="both")
+    return list(panels), list(above)
 
 
 def _paper_levels(panels: Iterable[Axes], rows: list[Row], styles: Styles) -> None:

@@ -74,6 +74,19 @@ def test_plots_have_axes_units_legend_task_and_the_papers_level(
         assert "breast-cancer, 4 hospitals, 6 examples each, 6 rounds" in figure.get_suptitle()
 
 
+def test_levels_far_above_what_was_measured_leave_it_its_room(
+    tmp_path: Path, drawn: Figures
+) -> None:
+    ours, records = finished(feddc=(0.30, 0.28), fedavg_1=(0.2, 0.25), fedavg_b=(0.22, 0.2))
+    draw(results(ours, records, 1.0), curves(ours, records), tmp_path)
+    above, _, panel, _ = drawn["communication.png"].axes
+    levels = {level for line in above.lines for level in line.get_ydata()}
+    assert 90.5 in levels
+    assert all(above.get_ylim()[0] < level < above.get_ylim()[1] for level in levels)
+    assert panel.get_ylim()[1] < 40
+    assert any("the paper, FedDC" in text for text in legend(drawn["communication.png"]))
+
+
 def test_the_papers_levels_are_named_and_told_apart(tmp_path: Path, drawn: Figures) -> None:
     draw_all(tmp_path)
     figure = drawn["communication.png"]
