@@ -20,9 +20,15 @@ def test_a_stopped_command_goes_on_when_it_is_given_again(tmp_path: Path) -> Non
     environment = os.environ | {"PYTHONPATH": str(here), "OMP_NUM_THREADS": "1"}
 
     first = subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True,
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
-    )  # fmt: skip
+        # Tests that are themselves a shell's background job have it ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     _wait_for(lambda: list(tmp_path.glob("runs/*/trials/*.json")), first)
     # As a terminal does: to every process of the group.
     os.killpg(first.pid, signal.SIGINT)
