@@ -120,7 +120,7 @@ def _loop(pipe: Connection, name: str, folder: Path) -> None:
 
     from benchmarks.engine_tasks import task
     from benchmarks.plain_loop import PlainLoop
-    from lab.engine.ways import cores
+    from lab.engine.backends.backend import cores
 
     it = task(name, folder)
     loop = PlainLoop(it.settings)
@@ -147,7 +147,7 @@ def _asked(pipe: Connection) -> Iterator[None]:
 
 def _on_ray(name: str, folder: Path) -> float:
     from benchmarks.engine_tasks import task
-    from lab.simulate import simulate
+    from lab.flower.simulate import simulate
 
     settings = task(name, folder / "data").on_ray()
     simulate(settings, run_dir=folder / "run")

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from learning.settings import Scalar
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
 
 
 @dataclass(frozen=True)

@@ -25,14 +25,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from client_app.transport import new_transport_key
-from protocol.card import Card
+from client_app.enrol.transport_key import new_transport_key
 from protocol.keys import Identity
-from server_app import members, services
-from server_app.founding import found
-from server_app.registration import control, register_members
-from server_app.serving import PARTS
-from server_app.study import Study
+from protocol.study.card import Card
+from server_app.services import background
+from server_app.services.supervisor import PARTS
+from server_app.study import study_members
+from server_app.study.creation import found
+from server_app.study.registration import control, register_members
+from server_app.study.study_folder import Study
 
 from .processes import FEDDC, Processes, free_port, wait_for
 
@@ -72,7 +73,7 @@ def main() -> None:
 def hand_over(envelopes: int, size: int) -> tuple[int, int]:
     """Return the peaks before, and over, a hand-over of so many envelopes."""
     with _running(LARGE, hospitals=envelopes, envelope_bytes=size) as (study, delivered):
-        superlink = services.running(study)["superlink"]
+        superlink = background.running(study)["superlink"]
         with _Watch(superlink) as start:
             # The plan is on disk before the first request is sent.
             wait_for(lambda: _has_planned(study), "the first plan", _START_SECONDS)
@@ -109,8 +110,8 @@ def _running(
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         processes = stack.enter_context(Processes(folder))
         study = _found(folder, settings, hospitals)
-        stack.callback(services.stop, study)
-        services.start(study, PARTS)
+        stack.callback(background.stop, study)
+        background.start(study, PARTS)
         register_members(study)
         delivered = folder / "delivered"
         arguments = [study.address, study.authority, folder / "keys", envelope_bytes, delivered]
@@ -145,8 +146,8 @@ def _found(folder: Path, settings: dict[str, Any], hospitals: int) -> Study:
         name = f"hospital-{number:03}"
         private, public = new_transport_key()
         (folder / "keys" / f"{name}.key").write_bytes(private)
-        members.add(study, Card.make(name, Identity.generate(), public))
-    members.write_roster(study)
+        study_members.add(study, Card.make(name, Identity.generate(), public))
+    study_members.write_roster(study)
     return study
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from learning.local_data import load_dataset, load_shares
 from learning.models import build
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
 
 
 class PlainLoop:

@@ -13,7 +13,7 @@ from types import FrameType, TracebackType
 from typing import Self
 
 ROOT = Path(__file__).resolve().parents[1]
-FEDDC = [sys.executable, "-c", "from lab.cli import main; main()"]
+FEDDC = [sys.executable, "-c", "from operation.cli import main; main()"]
 _END_SECONDS = 15.0
 
 

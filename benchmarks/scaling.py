@@ -69,7 +69,7 @@ def _measure(clients: int, folder: str) -> dict[str, float]:
 
     from benchmarks.engine_tasks import stand_in
     from lab.engine import Way, run
-    from lab.engine.rate import Speedometer
+    from lab.engine.backends.speed import Speedometer
 
     torch.set_num_threads(1)
     Speedometer.clock = staticmethod(time.process_time)

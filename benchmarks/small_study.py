@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from protocol.roster import Roster
-from server_app.registration import control
-from server_app.study import Study
+from protocol.study.roster import Roster
+from server_app.study.registration import control
+from server_app.study.study_folder import Study
 
 from .processes import FEDDC, Processes, base_environment, free_port, wait_for
 

@@ -9,9 +9,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
-from client_app.transport import new_transport_key
-from server_app.certificates import make_authority, make_server_certificate
-from server_app.control_api import ControlApi, is_up, pack
+from client_app.enrol.transport_key import new_transport_key
+from operation.flower.control_api import ControlApi, is_up, pack
+from server_app.study.certificates import make_authority, make_server_certificate
 
 from .processes import Processes, free_port, wait_for
 from .stock_app import TIMES_VARIABLE

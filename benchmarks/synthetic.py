@@ -17,9 +17,9 @@ from pathlib import Path
 
 import torch
 
-from lab.inprocess import simulate_in_process
+from lab.flower.in_process import simulate_in_process
 from learning.settings import Scalar
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
 
 TASK: dict[str, Scalar] = {
     "dataset": "synthetic",

@@ -13,10 +13,9 @@ from typing import Any
 from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 
+from client_app.hospital.policy import Policy
 from learning.settings import LocalSettings, SettingsError, SettingsGroup
-from protocol.roster import check_name
-
-from .policy import Policy
+from protocol.study.roster import check_name
 
 _MEBIBYTE = 1024 * 1024
 # Linux takes 108 bytes with the closing zero.

@@ -11,12 +11,11 @@ from typing import Protocol, cast
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from client_app.connect.agent_client import ask
 from protocol.records import from_records, to_records
 
-from .socket_client import ask
-
 _SOCKET, _POSITION = "agent-socket", "partition-id"
-_SIMULATED = "client_app.simulated"  # loaded by name: it imports torch
+_SIMULATED = "client_app.simulated_hospital"  # loaded by name: it imports torch
 
 app = ClientApp()
 

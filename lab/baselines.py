@@ -9,7 +9,7 @@ from learning.local_data import load_dataset, load_shares
 from learning.metrics import Figures
 from learning.trainer import Network, Task, Trainer
 from protocol.randomness import TrainingStreams, derive_seed, shared_init_seed
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
 
 Progress = Callable[[int, int], None]
 

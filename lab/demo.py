@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from lab.baselines import train_alone, train_pooled
-from lab.simulate import SimulationFailed, simulate
+from lab.flower.simulate import SimulationFailed, simulate
 from learning.settings import Scalar
-from server_app.progress import shown
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
+from server_app.experiment.progress import shown
 
 # Ninety images of handwritten digits in all, six to a hospital: too few for any one of them.
 TASK: dict[str, Scalar] = {

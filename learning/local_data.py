@@ -5,7 +5,16 @@ from pathlib import Path
 
 import numpy as np
 
-from .data import DataError, DataOptions, Dataset, Share, SplitOptions, default_folder, load, split
+from .data import (
+    DataError,
+    DataOptions,
+    Dataset,
+    Share,
+    SplitOptions,
+    default_folder,
+    load,
+    split,
+)
 from .settings import LocalSettings
 
 # What is held out must be the same after every restart, or it would have been trained on.

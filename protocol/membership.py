@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from protocol.study.roster import Roster
+
 from . import envelope
 from .envelope import Context, EnvelopeError
 from .keys import (
@@ -25,7 +27,6 @@ from .keys import (
     sealing_public_key,
     verify,
 )
-from .roster import Roster
 
 SHARE_BYTES = 32
 _ANNOUNCEMENT, _SHARE = "announcement", "share"

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from .audit import AuditHead
+from .audit_head import AuditHead
 from .canonical import canonical_json, read_canonical
 from .errors import MessageError as MessageError
 from .keys import SIGNATURE_BYTES, Identity, verify

@@ -3,7 +3,7 @@
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from .settings import Settings
+from server_app.config.run_config import Settings
 
 app = ServerApp()
 
@@ -15,10 +15,10 @@ def main(grid: Grid, context: Context) -> None:
     experiment = config.pop("experiment", "")
     # Imported when needed: with real hospitals there is no torch in this process.
     if experiment:
-        from .deployed import run_experiment
+        from server_app.run.deployed_run import run_experiment
 
         run_experiment(grid, str(experiment))
     else:
-        from .simulated import run
+        from server_app.run.simulated_run import run
 
         run(grid, Settings.from_run_config(config, source="run config"))

@@ -14,20 +14,19 @@ from flwr.supercore import log
 from protocol.descriptor import Init
 from protocol.keys import Identity
 from protocol.randomness import SEED_BYTES
-from protocol.roster import Roster
-
-from .beginning import begin, renew
-from .bell import Bell
-from .course import Carried
-from .journal import Journal
-from .leg import ask, contributions, plan_leg
-from .members import Members
-from .permutation import Permutation
-from .records import to_model, to_record
-from .report import LegReport, Observer
-from .schedule import Ending, Schedule
-from .set_up import deliver
-from .wrapped import Wrapped
+from protocol.schedule import Ending, Schedule
+from protocol.study.roster import Roster
+from strategies.routing.permutation import Permutation
+from strategies.session.beginning import begin, renew
+from strategies.session.course import Carried
+from strategies.session.journal import Journal
+from strategies.session.leg import ask, contributions, plan_leg
+from strategies.session.members import Members
+from strategies.session.observer import LegReport, Observer
+from strategies.session.reply_notifier import Bell
+from strategies.session.set_up import deliver
+from strategies.wrapped.adapter import Wrapped
+from strategies.wrapped.records import to_model, to_record
 
 Weighting = Literal["equal", "examples", "chain-examples"]
 
@@ -50,7 +49,7 @@ class FedDC(Strategy):
     daisy_period, aggregation_period
         Rounds between hand-overs (d) and between aggregations (b); `None` never.
     permutation
-        `uniform`, `derangement` or `coverage`: see `strategies.permutation`.
+        `uniform`, `derangement` or `coverage`: see `strategies.routing.permutation`.
     fraction
         Share of the hospitals drawn in each leg (at least two; everyone in the last).
     weighting
@@ -63,7 +62,7 @@ class FedDC(Strategy):
     buffers
         Names in `initial_arrays` that are not trained; averaged here, never by `strategy`.
     ramp, tail, random_schedule
-        See `strategies.schedule.Schedule`.
+        See `protocol.schedule.Schedule`.
     quorum, quorum_wait
         Share of the drawn hospitals that must answer for a leg to count, and the seconds to wait
         for those who are missing before the experiment ends with an error.

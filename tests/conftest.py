@@ -12,12 +12,18 @@ from flwr.app import Message
 from safetensors.numpy import load_file
 
 from client_app.courier import app as courier
-from lab.inprocess import InProcessGrid
+from lab.flower.in_process import InProcessGrid
 from learning.local_data import load_shares
-from protocol.messages import Reply, Request, TrainLeg, decode_reply, decode_signed_request
+from protocol.messages import (
+    Reply,
+    Request,
+    TrainLeg,
+    decode_reply,
+    decode_signed_request,
+)
 from protocol.records import from_records
-from server_app.settings import Settings
-from server_app.simulated import run
+from server_app.config.run_config import Settings
+from server_app.run.simulated_run import run
 
 # Small enough for seconds, large enough that nothing cancels out by accident: six hospitals,
 # mini-batches smaller than their data, float64 so that equal means equal.

@@ -16,10 +16,10 @@ import pytest
 import torch
 import typer
 
-from lab.cli import app as feddc
-from lab.simulate_command import JSON_KEYS
+from lab.commands.simulate_command import JSON_KEYS
 from learning.data import DataOptions, Dataset
-from server_app.settings import Aggregator, Settings
+from operation.cli import app as feddc
+from server_app.config.run_config import Aggregator, Settings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -206,7 +206,7 @@ def test_the_plug_in_example_is_a_model_and_a_data_set() -> None:
 
 
 def test_the_drawn_schedules_are_those_of_the_code() -> None:
-    from strategies.schedule import Ending, Schedule
+    from protocol.schedule import Ending, Schedule
 
     drawn = {
         row[0]: row[-1]

@@ -5,9 +5,9 @@ by the same rules; a test compares the two parameter by parameter.
 """
 
 from lab.engine.aggregation import Diverged
+from lab.engine.backends.speed import Rate
 from lab.engine.interrupt import leg_by_leg
 from lab.engine.outcome import Evaluation, History, Outcome
-from lab.engine.rate import Rate
 from lab.engine.run import run
 from lab.engine.training import Way
 

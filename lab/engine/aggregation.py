@@ -22,10 +22,10 @@ from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lab.inprocess import InProcessGrid
+from lab.flower.in_process import InProcessGrid
 from learning.settings import Scalar, TrainingSettings
 from protocol.model_bytes import ModelState
-from strategies.wrapped import Contribution, Wrapped, least_hospitals, least_models
+from strategies.wrapped.adapter import Contribution, Wrapped, least_hospitals, least_models
 
 from .routes import Positions, Work
 from .stack import Stack

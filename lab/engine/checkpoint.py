@@ -12,10 +12,10 @@ from torch import Tensor
 
 from learning.settings import SettingsError
 from protocol.model_bytes import Arrays, ModelState
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
 
-from .bench import Bench
 from .outcome import History
+from .run_state import Bench
 
 _SECONDS_BETWEEN = 60.0
 _FORMAT = "feddc-bench-2"

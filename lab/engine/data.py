@@ -8,9 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lab.engine.backends.draws import draw_batches
 from learning.data import Examples
 
-from .draws import draw_batches
 from .routes import Positions
 
 _ROUNDS_AHEAD = 128

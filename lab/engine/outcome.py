@@ -5,7 +5,7 @@ from typing import Any
 
 from learning.metrics import Figures
 from protocol.model_bytes import ModelState
-from strategies.schedule import Ending, Leg
+from protocol.schedule import Ending, Leg
 
 from .training import LegFigures, Way
 

@@ -1,4 +1,4 @@
-"""Which model is at which hospital: `strategies.planner` for hospitals that always answer.
+"""Which model is at which hospital: `strategies.routing.planner` for hospitals that always answer.
 
 The planner keeps a book entry for every chain, which takes longer than training a linear model.
 Where nobody is ever missing, a leg's routes are one shuffle of indices. A test holds the two
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.randomness import stream
-from strategies.permutation import Permutation, assign
-from strategies.planner import cohort_size
-from strategies.schedule import Leg
+from protocol.schedule import Leg
+from strategies.routing.permutation import Permutation, assign
+from strategies.routing.planner import cohort_size
 
 Positions = NDArray[np.int64]
 

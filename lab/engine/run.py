@@ -6,13 +6,13 @@ from pathlib import Path
 
 import torch
 
-from server_app.settings import Settings
-from strategies.schedule import Ending
+from lab.engine.backends.speed import Rate, Speedometer
+from protocol.schedule import Ending
+from server_app.config.run_config import Settings
 
-from .bench import Bench
 from .checkpoint import Checkpoints
 from .outcome import Outcome
-from .rate import Rate, Speedometer
+from .run_state import Bench
 from .training import Way
 
 

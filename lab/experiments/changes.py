@@ -3,7 +3,7 @@
 import difflib
 
 from lab.experiments.definition import ExperimentError, Values
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
 
 _OPTIONS = {
     "seed": "a comparison has several: --seeds says how many",

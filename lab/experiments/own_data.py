@@ -9,7 +9,7 @@ from lab.experiments.definition import Central, Experiment, ExperimentError, Set
 from learning.data import DataError, Dataset, names
 from learning.data.sources import SOURCES
 from learning.local_data import load_dataset, load_shares
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
 
 # A laptop's images and network; the full setting reads images as `image-size` = 0 does.
 _SMALL_SIDE = 32

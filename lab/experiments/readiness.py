@@ -3,7 +3,7 @@
 from lab.data_files import counted, part
 from lab.experiments.definition import Experiment, ExperimentError, SettingName
 from learning.data.sources import SOURCES, default_folder
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
 
 READY = "ready"
 

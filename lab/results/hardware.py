@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from lab.engine.ways import cores
+from lab.engine.backends.backend import cores
 
 
 def hardware() -> dict[str, str | int | float]:

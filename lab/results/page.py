@@ -5,7 +5,15 @@ from collections.abc import Iterator, Sequence
 from lab.results.findings import findings
 from lab.results.origin import Results, origin
 from lab.results.row import Row, rows_of
-from lab.results.text import EDGES, line, paper_text, rates_text, shown, spread_text, verdict_text
+from lab.results.text import (
+    EDGES,
+    line,
+    paper_text,
+    rates_text,
+    shown,
+    spread_text,
+    verdict_text,
+)
 
 _HEAD = f"""# Results
 

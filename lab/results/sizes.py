@@ -7,7 +7,7 @@ import numpy as np
 from lab.experiments import Variant
 from lab.sweep import Plan
 from learning.local_data import load_dataset
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
 
 
 @dataclass(frozen=True)

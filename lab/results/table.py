@@ -10,7 +10,14 @@ from rich.table import Table
 from lab.results.findings import marked_lead
 from lab.results.origin import choice, test_sets
 from lab.results.row import Row, rows_of
-from lab.results.text import EDGES, difference_text, edges, paper_text, rates_text, spread_text
+from lab.results.text import (
+    EDGES,
+    difference_text,
+    edges,
+    paper_text,
+    rates_text,
+    spread_text,
+)
 
 
 def show(console: Console, results: dict[str, Any]) -> None:

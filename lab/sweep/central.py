@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lab.engine import Diverged
 from lab.engine.device import chosen_device
-from lab.engine.judging import pooled, sampled
+from lab.engine.evaluation import pooled, sampled
 from lab.sweep.central_checkpoint import CentralCheckpoints, CentralState
 from lab.sweep.record import Record
 from lab.sweep.trial import Trial

@@ -4,7 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lab.experiments import Experiment, ExperimentError, Method, SettingName, Variant, methods_of
+from lab.experiments import (
+    Experiment,
+    ExperimentError,
+    Method,
+    SettingName,
+    Variant,
+    methods_of,
+)
 from lab.experiments.definition import Values
 from lab.sweep.record import Record
 from lab.sweep.trial import Trial

@@ -9,7 +9,7 @@ from lab.experiments.readiness import check_ready
 from lab.sweep.plan import Plan, Request
 from lab.sweep.trial import Trial
 from learning.local_data import load_dataset
-from server_app.settings import Settings, preflight
+from server_app.config.run_config import Settings, preflight
 
 _ROWS = 256
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from lab.engine.ways import cores as usable_cores
+from lab.engine.backends.backend import cores as usable_cores
 from lab.sweep.folder import RunFolder
 from lab.sweep.plan import Plan
 from lab.sweep.pool import train_all

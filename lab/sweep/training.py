@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lab.engine import Diverged, History, Rate, Way, run
-from lab.engine.judging import pooled
+from lab.engine.evaluation import pooled
 from lab.sweep.central import train_centrally
 from lab.sweep.record import Record, mean_figures
 from lab.sweep.stopwatch import Stopwatch
@@ -18,8 +18,8 @@ from learning.metrics import Figures
 from learning.trainer import Task
 from protocol.model_bytes import ModelState
 from protocol.randomness import derive_seed, shared_init_seed
-from server_app.evaluation import Evaluator
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
+from server_app.run.evaluator import Evaluator
 
 Progress = Callable[[int], None]
 _POINTS = 300

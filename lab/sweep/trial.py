@@ -9,7 +9,7 @@ from functools import cached_property
 from lab.engine import Way
 from lab.experiments.definition import Central, Values
 from protocol import __version__
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@
 
 from learning.data.examples import DataError, Dataset, Examples
 from learning.data.options import DataOptions
+from learning.data.partition.split import Share, SplitOptions, split
 from learning.data.registry import load, names
 from learning.data.sources import default_folder
-from learning.data.split import Share, SplitOptions, split
 
 __all__ = [
     "DataError",

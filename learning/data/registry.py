@@ -4,15 +4,15 @@ from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from learning.data.cifar10 import cifar10
-from learning.data.csv_file import csv_file
-from learning.data.embedded import breast_cancer, digits, synthetic
 from learning.data.examples import DataError, Dataset
-from learning.data.heart_disease import heart_disease
-from learning.data.image_folder import brain_mri, chest_xray, image_folder
-from learning.data.mnist import mnist
 from learning.data.options import DataOptions
-from learning.data.susy import susy, susy_stand_in
+from learning.data.sets.cifar10 import cifar10
+from learning.data.sets.csv_file import csv_file
+from learning.data.sets.embedded import breast_cancer, digits, synthetic
+from learning.data.sets.heart_disease import heart_disease
+from learning.data.sets.image_folder import brain_mri, chest_xray, image_folder
+from learning.data.sets.mnist import mnist
+from learning.data.sets.susy import susy, susy_stand_in
 
 ENTRY_POINTS = "feddc.datasets"
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from learning.models import cnn, linear, mlp, plug_ins, resnet
 from learning.models.interface import Model, ModelError, Option, Shape
+
+from . import cnn, linear, mlp, plug_ins, resnet
 
 _BUILT_IN = {
     model.name: model

@@ -11,8 +11,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
-from client_app.policy import Policy
-from lab.inprocess import InProcessGrid
+from client_app.hospital.policy import Policy
+from lab.flower.in_process import InProcessGrid
 from learning.data import Examples, Share
 from protocol import envelope
 from protocol.envelope import Context as Place

@@ -3,8 +3,8 @@
 import time
 from functools import cache
 
-from client_app.hospital import Hospital
-from client_app.store import MappingStore
+from client_app.hospital.hospital import Hospital
+from client_app.state.store import MappingStore
 from protocol.messages import (
     Carries,
     Close,

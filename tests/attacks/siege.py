@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from client_app.audit_view import read_audit
-from protocol.audit import AuditHead
+from client_app.state.audit_report import read_audit
+from protocol.audit_head import AuditHead
 from protocol.keys import Identity
 from protocol.messages import Close, Closed, Refusal, RefusalCode, Request, encode
 from tests.attacks.study import VICTIM, Agent, Experiment, Study, expect, refused

@@ -17,16 +17,16 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from client_app.enrolment import initialise
-from client_app.folder import HospitalFolder
-from client_app.hospital import Hospital
-from client_app.policy import Policy
-from client_app.socket_client import AgentUnreachable, ask, health
-from client_app.store import MappingStore
+from client_app.connect.agent_client import AgentUnreachable, ask, health
+from client_app.enrol.enrolment import initialise
+from client_app.hospital.hospital import Hospital
+from client_app.hospital.policy import Policy
+from client_app.hospital_folder import HospitalFolder
+from client_app.state.store import MappingStore
 from learning.data import Examples, Share
 from learning.settings import TrainingSettings
 from learning.trainer import Network, Task
-from protocol.audit import AuditHead
+from protocol.audit_head import AuditHead
 from protocol.bundle import from_bundle, to_bundle
 from protocol.descriptor import Descriptor
 from protocol.keys import Identity
@@ -50,7 +50,7 @@ from protocol.messages import (
     sign_request,
 )
 from protocol.model_bytes import ModelState
-from protocol.roster import Member, Roster
+from protocol.study.roster import Member, Roster
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("Aspen", "Birch", "Cedar", "Durmast")
@@ -294,7 +294,7 @@ class Agent:
         return ask(self.socket, data, patience=10.0)
 
     def start(self) -> None:
-        command = ["-m", "lab.cli", "hospital", "serve", "--folder", str(self.folder.path)]
+        command = ["-m", "operation.cli", "hospital", "serve", "--folder", str(self.folder.path)]
         environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

@@ -9,7 +9,15 @@ import pytest
 from protocol.bundle import from_bundle, to_bundle
 from protocol.keys import Identity, SealingKey
 from protocol.membership import Announced, announce, seal_shares
-from protocol.messages import Announcement, Close, ExchangeShares, OpenShares, Ready, SetUp, Shares
+from protocol.messages import (
+    Announcement,
+    Close,
+    ExchangeShares,
+    OpenShares,
+    Ready,
+    SetUp,
+    Shares,
+)
 from tests.attacks.siege import STRANGER, Code, Siege, close, flipped
 from tests.attacks.study import VICTIM, Experiment, expect, refused
 

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from client_app.audit_view import read_audit
-from client_app.policy import Policy
-from client_app.refusal import Refused
+from client_app.hospital.policy import Policy
+from client_app.hospital.refusal import Refused
+from client_app.state.audit_report import read_audit
 from learning.data import Examples, Share
 from protocol.messages import Refusal, Trained, TrainLeg
 from tests.attacks.evil_legs import LEG, aggregate, payload, resigned, sealed, signed_by

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from client_app.audit_view import read_audit
-from client_app.folder import HospitalFolder
-from client_app.socket_client import AgentTurnedAway
+from client_app.connect.agent_client import AgentTurnedAway
+from client_app.hospital_folder import HospitalFolder
+from client_app.state.audit_report import read_audit
 from protocol.messages import Hello, Introduction, RefusalCode, Request
 from tests.attacks.siege import MAXIMUM, Code, Siege
 from tests.attacks.study import VICTIM, Agent, expect, refused

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from protocol.messages import Announcement, RefusalCode, SetUp
-from protocol.roster import Member, Roster
+from protocol.study.roster import Member, Roster
 from tests.attacks.siege import STRANGER, Code, Siege, close
 from tests.attacks.study import TRAINING, VICTIM, Experiment, Study, expect
 

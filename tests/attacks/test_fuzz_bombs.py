@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from protocol.messages import Carries, ExchangeShares, Refusal, RefusalCode, SetUp, TrainLeg, encode
+from protocol.messages import (
+    Carries,
+    ExchangeShares,
+    Refusal,
+    RefusalCode,
+    SetUp,
+    TrainLeg,
+    encode,
+)
 from tests.attacks.scene import answered, scene
 from tests.attacks.study import TRAINING, VICTIM
 

@@ -6,7 +6,15 @@ import pytest
 
 from protocol.bundle import from_bundle
 from protocol.messages import Announcement, Refusal, RefusalCode, SetUp, Shares
-from tests.attacks.study import TRAINING, Experiment, Study, expect, in_process, new_study, share
+from tests.attacks.study import (
+    TRAINING,
+    Experiment,
+    Study,
+    expect,
+    in_process,
+    new_study,
+    share,
+)
 
 
 @pytest.fixture

@@ -5,14 +5,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client_app.policy import Policy
+from client_app.hospital.policy import Policy
 from learning.data import Examples, Share
 from learning.settings import TrainingSettings
 from learning.trainer import Network, Task
 from protocol.messages import Carries, RefusalCode, SetUp, Trained
 from protocol.model_bytes import ModelState
 from protocol.randomness import TrainingStreams
-from tests.attacks.canaries import MIRROR, ZEROS, canaries, handed_to_victim, patients, recorded_run
+from tests.attacks.canaries import (
+    MIRROR,
+    ZEROS,
+    canaries,
+    handed_to_victim,
+    patients,
+    recorded_run,
+)
 from tests.attacks.study import (
     NAMES,
     VICTIM,

@@ -17,8 +17,8 @@ from protocol import envelope
 from protocol.messages import Carries, RefusalCode, Trained, decode_reply
 from protocol.model_bytes import ModelState
 from protocol.records import from_records
-from server_app.settings import Settings
-from server_app.simulated import run
+from server_app.config.run_config import Settings
+from server_app.run.simulated_run import run
 from tests.attacks.canaries import (
     ROUTE_SEED,
     TRAINING_SEED,

@@ -3,7 +3,7 @@
 from click.testing import Result
 from typer.testing import CliRunner
 
-from lab.cli import app
+from operation.cli import app
 
 
 def feddc(*arguments: object, answer: str = "") -> Result:

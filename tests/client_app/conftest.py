@@ -15,11 +15,11 @@ from typing import IO
 
 import pytest
 
-from client_app.enrolment import initialise
-from client_app.folder import HospitalFolder
-from client_app.socket_client import AgentUnreachable, health
+from client_app.connect.agent_client import AgentUnreachable, health
+from client_app.enrol.enrolment import initialise
+from client_app.hospital_folder import HospitalFolder
 from protocol.keys import Identity
-from protocol.roster import Member, Roster
+from protocol.study.roster import Member, Roster
 
 ROOT = Path(__file__).parents[2]
 STUB = Path(__file__).with_name("stub_agent.py")
@@ -147,7 +147,14 @@ def serve(start: Start) -> Callable[[Enrolled], AbstractContextManager[Agent]]:
     """Start the real agent of a hospital."""
 
     def serving(hospital: Enrolled) -> AbstractContextManager[Agent]:
-        command = ["-m", "lab.cli", "hospital", "serve", "--folder", str(hospital.folder.path)]
+        command = [
+            "-m",
+            "operation.cli",
+            "hospital",
+            "serve",
+            "--folder",
+            str(hospital.folder.path),
+        ]
         return start(command, hospital.socket)
 
     return serving

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from client_app.hospital import Hospital
-from client_app.policy import Policy
-from client_app.store import MappingStore
+from client_app.hospital.hospital import Hospital
+from client_app.hospital.policy import Policy
+from client_app.state.store import MappingStore
 from learning.data import Examples, Share
 from learning.models import build
 from protocol.descriptor import Descriptor
@@ -29,7 +29,7 @@ from protocol.messages import (
     sign_request,
 )
 from protocol.model_bytes import ModelState
-from protocol.roster import Member, Roster
+from protocol.study.roster import Member, Roster
 
 Code = RefusalCode
 NAMES = ("east", "north", "south")

@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from client_app.agent import run
-from client_app.agent_api import AgentApi, Health
-from client_app.listener import listening
+from client_app.agent.api import AgentApi, Health
+from client_app.agent.process import run
+from operation.unix_socket import listening
 
 
 class StubHospital:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from client_app.configuration import Configuration
-from client_app.hospital import Hospital
-from client_app.socket_client import AgentUnreachable, ask
-from client_app.store import MappingStore
+from client_app.connect.agent_client import AgentUnreachable, ask
+from client_app.hospital.hospital import Hospital
+from client_app.state.store import MappingStore
 from learning.local_data import load_own
 from protocol.descriptor import Descriptor
 from protocol.messages import (
@@ -182,7 +182,7 @@ def _processor_ticks(agent: Agent) -> int:
 def _feddc(command: str, hospital: Enrolled, *more: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [
-            *(sys.executable, "-m", "lab.cli", "hospital", command),
+            *(sys.executable, "-m", "operation.cli", "hospital", command),
             *("--folder", str(hospital.folder.path), *more),
         ],
         capture_output=True,

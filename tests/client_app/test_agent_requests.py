@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from client_app.socket_client import AgentTurnedAway, ask, health
+from client_app.connect.agent_client import AgentTurnedAway, ask, health
 from tests.client_app.conftest import MAXIMUM, Agent
 from tests.client_app.talking import connected, http_head, status, talk, worked
 from tests.processes import wait_until

@@ -11,7 +11,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
 from client_app import courier
-from client_app.listener import SocketTaken, listening
+from operation.unix_socket import SocketTaken, listening
 from protocol.records import from_records, to_records
 from tests.client_app.conftest import Agent
 from tests.processes import wait_until

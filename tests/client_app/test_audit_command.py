@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from client_app.audit import AuditTrail
-from client_app.sqlite_store import SqliteStore
+from client_app.state.audit_log import AuditTrail
+from client_app.state.sqlite_store import SqliteStore
 from tests.client_app.commands import feddc
 from tests.client_app.conftest import Enrolled
 

@@ -181,7 +181,7 @@ def test_check_names_the_key_of_a_broken_configuration(enrolled: Enrolled) -> No
 
 def test_commands_other_than_serve_need_no_torch(enrolled: Enrolled) -> None:
     script = (
-        "import sys\nfrom typer.testing import CliRunner\nfrom lab.cli import app\n"
+        "import sys\nfrom typer.testing import CliRunner\nfrom operation.cli import app\n"
         f"folder = {str(enrolled.folder.path)!r}\n"
         "for command in ('check', 'audit'):\n"
         "    result = CliRunner().invoke(app, ['hospital', command, '--folder', folder])\n"

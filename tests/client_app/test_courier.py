@@ -10,12 +10,18 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from client_app import courier, simulated
-from lab.inprocess import InProcessGrid
-from protocol.messages import Hello, Introduction, MessageError, decode_reply, sign_request
+from client_app import courier, simulated_hospital
+from lab.flower.in_process import InProcessGrid
+from protocol.messages import (
+    Hello,
+    Introduction,
+    MessageError,
+    decode_reply,
+    sign_request,
+)
 from protocol.records import from_records, to_records
-from protocol.simulated_study import simulated_study
-from server_app.settings import Settings
+from protocol.study.simulated_study import simulated_study
+from server_app.config.run_config import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
 
@@ -52,7 +58,11 @@ def test_importing_the_courier_brings_in_nothing_that_could_read_a_model() -> No
     assert "client_app.courier" in loaded
     packages = {name.split(".")[0] for name in loaded}
     assert not packages & {"torch", "torchvision", "sklearn", "learning", "server_app"}
-    assert not loaded & {"client_app.hospital", "client_app.simulated", "client_app.leg"}
+    assert not loaded & {
+        "client_app.hospital.hospital",
+        "client_app.simulated_hospital",
+        "client_app.hospital.leg",
+    }
     assert not loaded & {"protocol.model_bytes", "protocol.envelope", "protocol.keys"}
 
 
@@ -63,7 +73,7 @@ def test_it_carries_the_very_bytes_both_ways(monkeypatch: pytest.MonkeyPatch) ->
         seen.append((data, where))
         return b"\x00 answer \xff"
 
-    monkeypatch.setattr(simulated, "answer", answer)
+    monkeypatch.setattr(simulated_hospital, "answer", answer)
     here = context(partition_id=0, num_partitions=2)
 
     reply = courier.app(message(to_records(b"request \x00\xff")), here)
@@ -95,7 +105,7 @@ def test_a_node_with_an_agent_never_falls_back_on_simulated_data(
     def answer(data: bytes, where: Context) -> bytes:
         pytest.fail("a simulated hospital was asked")
 
-    monkeypatch.setattr(simulated, "answer", answer)
+    monkeypatch.setattr(simulated_hospital, "answer", answer)
     monkeypatch.setattr(courier, "ask", lambda path, data: f"{path}: ".encode() + data)
     here = context(agent_socket="/run/agent.sock", partition_id=0, num_partitions=2)
 
@@ -120,7 +130,7 @@ def test_records_that_are_no_message_never_reach_the_hospital(
     def answer(data: bytes, where: Context) -> bytes:
         pytest.fail("the hospital was asked")
 
-    monkeypatch.setattr(simulated, "answer", answer)
+    monkeypatch.setattr(simulated_hospital, "answer", answer)
     with pytest.raises(MessageError, match="not a FedDC message"):
         courier.app(message(content), context(partition_id=0, num_partitions=2))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from server_app.control_api import ControlApi, is_up, pack
+from operation.flower.control_api import ControlApi, is_up, pack
 from tests.processes import children, free_port, is_alive, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ class Node:
         self.api = ControlApi(address)
         wait_until(lambda: is_up(address), 90)
         self.executor = self._start(
-            *(sys.executable, "-P", "-m", "client_app.executor", port),
+            *(sys.executable, "-P", "-m", "client_app.connect.supernode_runner", port),
             *(programs / "flower-supernode", "--insecure", "--superlink", address),
             *("--isolation=process", "--port", port),
         )

@@ -4,13 +4,13 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from client_app.audit import AuditTrail, verify_lines
-from client_app.enrolment import initialise
-from client_app.folder import HospitalFolder
-from client_app.forgetting import forget_experiments
-from client_app.sqlite_store import SqliteStore
-from client_app.store import STOPPED
-from lab.cli import app
+from client_app.enrol.enrolment import initialise
+from client_app.hospital_folder import HospitalFolder
+from client_app.state.audit_log import AuditTrail, verify_lines
+from client_app.state.reset import forget_experiments
+from client_app.state.sqlite_store import SqliteStore
+from client_app.state.store import STOPPED
+from operation.cli import app
 from protocol.keys import Identity
 
 

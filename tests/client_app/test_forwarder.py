@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from client_app.way_out import Place, Proxy, WayOut
+from client_app.connect.upstream import Place, Proxy, WayOut
 
 ROOT = Path(__file__).parents[2]
 SECRET = "p%40ss:word"  # noqa: S105 (of the test's own proxy; what HTTPS_PROXY holds; decoded: p@ss:word)
@@ -147,7 +147,14 @@ def start(tmp_path: Path) -> Start:
     @contextmanager
     def running(to: str, *options: str, listen: str = "", **environment: str) -> Iterator[_Running]:
         path, log = tmp_path / "exit.sock", tmp_path / "forwarder.jsonl"
-        command = ["-m", "client_app.forwarder", "--listen", listen or f"unix:{path}", "--to", to]
+        command = [
+            "-m",
+            "client_app.connect.forwarder",
+            "--listen",
+            listen or f"unix:{path}",
+            "--to",
+            to,
+        ]
         clean = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
         process = subprocess.Popen(
             [sys.executable, *command, "--log", str(log), *options],
@@ -329,7 +336,9 @@ def test_it_ends_when_told_to_and_leaves_no_socket(start: Start, coordinator: _C
 
 def test_it_needs_nothing_but_python_itself() -> None:
     """Its image has nothing else installed."""
-    code = "import client_app.forwarder, sys; print(*{m.split('.')[0] for m in sys.modules})"
+    code = (
+        "import client_app.connect.forwarder, sys; print(*{m.split('.')[0] for m in sys.modules})"
+    )
     told = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     ).stdout.split()

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from client_app.hospital import Hospital
-from client_app.policy import Policy
-from client_app.store import MappingStore
+from client_app.hospital.hospital import Hospital
+from client_app.hospital.policy import Policy
+from client_app.state.store import MappingStore
 from learning.models import build
 from protocol.messages import Announcement, Carries, Hello, Introduction
 from protocol.model_bytes import ModelState

@@ -4,11 +4,11 @@ import json
 
 import numpy as np
 
-from client_app.audit import verify_lines
-from client_app.hospital import Hospital
-from client_app.policy import Policy
-from client_app.store import MappingStore
-from protocol.audit import AuditHead
+from client_app.hospital.hospital import Hospital
+from client_app.hospital.policy import Policy
+from client_app.state.audit_log import verify_lines
+from client_app.state.store import MappingStore
+from protocol.audit_head import AuditHead
 from protocol.messages import Hello, Refusal, decode_reply
 from tests.client_app.small_hospital import (
     IDENTITIES,

@@ -6,11 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from client_app.hospital import Hospital
-from client_app.policy import Policy
-from client_app.store import MappingStore
+from client_app.hospital.hospital import Hospital
+from client_app.hospital.policy import Policy
+from client_app.state.store import MappingStore
 from learning.data import Share
-from protocol.messages import Announcement, Carries, Closed, Refusal, Trained, decode_reply
+from protocol.messages import (
+    Announcement,
+    Carries,
+    Closed,
+    Refusal,
+    Trained,
+    decode_reply,
+)
 from protocol.model_bytes import ModelState
 from tests.client_app.sealed_study import Study
 from tests.client_app.small_hospital import (

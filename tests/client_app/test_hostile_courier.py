@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from client_app.agent import keep_to_itself
-from client_app.socket_client import ask
+from client_app.agent.process import keep_to_itself
+from client_app.connect.agent_client import ask
 from protocol.messages import Hello, Introduction, decode_reply, sign_request
 from tests.client_app.conftest import ROOT, Agent, Enrolled
 

@@ -8,9 +8,9 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_private_key
 
 from client_app.configuration import Configuration
-from protocol.card import Card
 from protocol.keys import Identity
-from protocol.roster import fingerprint
+from protocol.study.card import Card
+from protocol.study.roster import fingerprint
 from tests.client_app.commands import feddc
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from protocol.keys import Identity
-from protocol.roster import fingerprint
+from protocol.study.roster import fingerprint
 from tests.client_app.commands import feddc
 from tests.client_app.conftest import Enrolled
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from client_app.forgetting import forget_experiments
-from client_app.hospital import Hospital
-from client_app.policy import Policy
-from client_app.sqlite_store import SqliteStore
+from client_app.hospital.hospital import Hospital
+from client_app.hospital.policy import Policy
+from client_app.state.reset import forget_experiments
+from client_app.state.sqlite_store import SqliteStore
 from protocol.messages import Refusal, RefusalCode, Trained
 from tests.attacks.study import Study, expect, in_process, new_study, share
 

@@ -11,8 +11,8 @@ from flwr.app import ConfigRecord, Context, RecordDict
 from flwr.common.serde import context_from_proto, context_to_proto
 from flwr.proto.message_pb2 import Context as ContextProto
 
-from client_app import simulated
-from client_app.simulated import ContextState, answer
+from client_app import simulated_hospital
+from client_app.simulated_hospital import ContextState, answer
 from learning.data import DataError
 from learning.local_data import load_dataset, load_shares
 from learning.settings import SettingsError
@@ -31,8 +31,8 @@ from protocol.messages import (
     sign_request,
 )
 from protocol.model_bytes import ModelState
-from protocol.simulated_study import SimulatedStudy, simulated_study
-from server_app.settings import Settings
+from protocol.study.simulated_study import SimulatedStudy, simulated_study
+from server_app.config.run_config import Settings
 
 PROJECT = Path(__file__).resolve().parents[2]
 HOSPITALS = 4
@@ -158,7 +158,7 @@ def test_all_it_remembers_travels_in_flowers_context() -> None:
     lasting, wandering = context(1), context(1)
     for request in requests():
         expected = plain(answer(request, lasting))
-        simulated._hospital.cache_clear()
+        simulated_hospital._hospital.cache_clear()
         load_shares.cache_clear()
         wandering = carried(wandering)
         assert plain(answer(request, wandering)) == expected
@@ -175,7 +175,7 @@ def test_another_process_goes_on_identically(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "from flwr.common.serde import context_from_proto\n"
         "from flwr.proto.message_pb2 import Context\n"
-        "from client_app.simulated import answer\n"
+        "from client_app.simulated_hospital import answer\n"
         "folder = Path(sys.argv[1])\n"
         "context = context_from_proto(Context.FromString((folder / 'context').read_bytes()))\n"
         "reply = answer((folder / 'request').read_bytes(), context)\n"

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client_app.sqlite_store import SqliteStore, StoreError
+from client_app.state.sqlite_store import SqliteStore, StoreError
 
 ROOT = Path(__file__).parents[2]
 

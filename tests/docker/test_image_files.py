@@ -10,8 +10,8 @@ import yaml
 from packaging.requirements import Requirement
 
 from protocol import __version__
-from server_app.compose import compose_file
-from server_app.study import Study, StudyFile
+from server_app.study.compose import compose_file
+from server_app.study.study_folder import Study, StudyFile
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"

@@ -23,16 +23,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from client_app.commands import app as hospital_commands
+from client_app.cli import app as hospital_commands
 from learning.data import Share
-from learning.data.grouping import set_apart
+from learning.data.partition.grouping import set_apart
 from learning.local_data import load_dataset, load_shares
-from server_app.commands import app as coordinator_commands
-from server_app.settings import Settings
+from server_app.cli.study_commands import app as coordinator_commands
+from server_app.config.run_config import Settings
 from tests.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-FEDDC = [sys.executable, "-c", "from lab.cli import main; main()"]
+FEDDC = [sys.executable, "-c", "from operation.cli import main; main()"]
 SEED = 7
 
 needs_nginx = pytest.mark.skipif(
@@ -118,7 +118,7 @@ class Federation:
 
     def join(self, name: str) -> None:
         sent = self.study / "for-hospitals"
-        from protocol.roster import Roster
+        from protocol.study.roster import Roster
 
         fingerprint = Roster.from_signed((self.study / "roster").read_bytes()).fingerprint
         invoke(
@@ -277,7 +277,7 @@ def assert_same_model(study: Federation, folder: Path, **changes: Any) -> None:
     """Compare the experiment's model with that of its simulation, to the last bit."""
     from safetensors.numpy import load_file
 
-    from lab.inprocess import simulate_in_process
+    from lab.flower.in_process import simulate_in_process
 
     simulate_in_process(simulation(**changes), folder)
     expected = load_file(folder / "model.safetensors")

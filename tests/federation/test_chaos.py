@@ -201,8 +201,8 @@ def test_below_the_quorum_a_run_waits_fails_and_can_be_resumed(study: Federation
     ("victims", "changes"),
     [
         (("flwr-serverapp",), {"aggregator": "fedadam", "server_learning_rate": 0.01}),
-        (("server_app.superlink",), {"aggregator": "fedavgm"}),
-        (("flwr-serverapp", "server_app.superlink"), {}),
+        (("operation.flower.superlink",), {"aggregator": "fedavgm"}),
+        (("flwr-serverapp", "operation.flower.superlink"), {}),
     ],
     ids=["ServerApp", "SuperLink", "both"],
 )

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from lab.inprocess import simulate_in_process
-from lab.simulate import simulate
+from lab.flower.in_process import simulate_in_process
+from lab.flower.simulate import simulate
 from learning.local_data import load_shares
 from tests.federation.federation import SEED, federation, needs_nginx, simulation
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from lab.cli import main
+from operation.cli import main
 
 SETTINGS = {
     "no rounds": ("--rounds 0", "rounds"),

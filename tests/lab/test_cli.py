@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-import lab.simulate
-import server_app.progress
-from lab.cli import main
-from lab.simulate import SimulationFailed
-from lab.simulate_command import JSON_KEYS, Stopped, merged
-from server_app.progress import closing_table, shown
-from server_app.settings import Settings
+import lab.flower.simulate
+import server_app.experiment.progress
+from lab.commands.simulate_command import JSON_KEYS, Stopped, merged
+from lab.flower.simulate import SimulationFailed
+from operation.cli import main
+from server_app.config.run_config import Settings
+from server_app.experiment.progress import closing_table, shown
 
 Feddc = Callable[..., tuple[int, str, str]]
 SUMMARY: dict[str, Any] = {
@@ -42,7 +42,7 @@ def feddc(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
     def never(**_: object) -> None:
         raise AssertionError("Flower was started")
 
-    monkeypatch.setattr(lab.simulate, "run_app", never)
+    monkeypatch.setattr(lab.flower.simulate, "run_app", never)
 
     def run(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["feddc", *arguments])
@@ -65,13 +65,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         (rest["run_dir"] / "summary.json").write_text("{}")
         return SUMMARY
 
-    monkeypatch.setattr(lab.simulate, "simulate", simulate)
+    monkeypatch.setattr(lab.flower.simulate, "simulate", simulate)
     return asked
 
 
 def test_the_help_needs_neither_torch_nor_flower() -> None:
     code = (
-        "import sys; from lab.cli import app; app(['--help'], standalone_mode=False);"
+        "import sys; from operation.cli import app; app(['--help'], standalone_mode=False);"
         "sys.exit(any(name in sys.modules for name in ('torch', 'flwr', 'ray', 'pydantic')))"
     )
 
@@ -159,7 +159,7 @@ def test_a_failed_run_is_one_line_with_its_log_and_exit_code_1(
     def fail(*_: object, **__: object) -> None:
         raise SimulationFailed("no quorum", tmp_path / "flower.log")
 
-    monkeypatch.setattr(lab.simulate, "simulate", fail)
+    monkeypatch.setattr(lab.flower.simulate, "simulate", fail)
 
     assert feddc("simulate") == (1, "", f"feddc: no quorum; log: {tmp_path}/flower.log\n")
 
@@ -170,7 +170,7 @@ def test_a_command_stopped_early_says_that_nothing_was_kept(
     def stop(*_: object, **__: object) -> None:
         raise Stopped(2)
 
-    monkeypatch.setattr(lab.simulate, "simulate", stop)
+    monkeypatch.setattr(lab.flower.simulate, "simulate", stop)
     monkeypatch.chdir(tmp_path)
 
     assert feddc("simulate") == (130, "", "feddc: stopped; nothing had been written\n")
@@ -208,7 +208,7 @@ def test_never_and_relative_folders_mean_the_same_in_set_as_in_options(
 
 
 def test_lines_are_few_and_say_how_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_app.progress, "_LINE_SECONDS", 1e9)
+    monkeypatch.setattr(server_app.experiment.progress, "_LINE_SECONDS", 1e9)
     screen = io.StringIO()
     with shown(Console(file=screen, width=100), bar=False) as on_event:
         on_event({"event": "starting"})

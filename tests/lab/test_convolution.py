@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from lab.engine.convolution import ChannelsLastConv2d, faster_gradients
+from lab.engine.backends.convolution import ChannelsLastConv2d, faster_gradients
 
 
 @pytest.mark.parametrize("filters", [5, 64], ids=["few filters", "by patches"])

@@ -13,16 +13,17 @@ import pytest
 from safetensors.numpy import load_file
 from torch import nn
 
-from client_app import local_training
-from lab.engine import Diverged, Outcome, Rate, convolution, image_by_image, leg_by_leg, run
+from client_app.hospital import local_training
+from lab.engine import Diverged, Outcome, Rate, leg_by_leg, run
+from lab.engine.backends import convolution, image_by_image
 from lab.engine.data import HospitalData
 from lab.engine.training import Way
-from lab.inprocess import simulate_in_process
-from lab.simulate import simulate
+from lab.flower.in_process import simulate_in_process
+from lab.flower.simulate import simulate
 from learning.models import ModelError, registry
 from learning.models.interface import Model
 from learning.settings import SettingsError
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
 from tests.conftest import TINY
 
 # Sealing changes nothing in a model's numbers, and takes most of a small run's time.

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.engine import draws
-from lab.engine.draws import draw_batches
+from lab.engine.backends import draws
+from lab.engine.backends.draws import draw_batches
 from lab.engine.routes import Routes
 from protocol.messages import Carries
 from protocol.randomness import TrainingStreams
-from strategies.planner import Planner
-from strategies.schedule import Ending, Schedule
+from protocol.schedule import Ending, Schedule
+from strategies.routing.planner import Planner
 
 
 @settings(max_examples=60, deadline=None)

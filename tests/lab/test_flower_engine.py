@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lab.flower_engine import EngineError, run_app
-from server_app import own_processes
-from server_app.control_api import pack
+from lab.flower.simulation_engine import EngineError, run_app
+from operation import process_group
+from operation.flower.control_api import pack
 
 STUB_APP = Path(__file__).parent / "stub_app"
 # Deaf to everything but SIGKILL, and with a child in a session of its own, as Ray's daemons are.
@@ -67,7 +67,7 @@ def stubborn() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
 
     yield start
     for home, process in started.items():
-        own_processes.end_all(Path(home))
+        process_group.end_all(Path(home))
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
@@ -94,17 +94,17 @@ def test_the_bundle_holds_the_settings_and_no_code() -> None:
 def test_ending_a_simulation_kills_its_daemons_and_nobody_elses(
     stubborn: Callable[[str], subprocess.Popen[str]],
 ) -> None:
-    with own_processes.new_home() as home:
+    with process_group.new_home() as home:
         ours, longer_name, other = stubborn(str(home)), stubborn(f"{home}-2"), stubborn("/other")
-        assert len(own_processes.command_lines(home)) == 2
+        assert len(process_group.command_lines(home)) == 2
         (home / "file").write_text("x")
 
     assert ours.wait(timeout=10) == -signal.SIGKILL
-    assert own_processes.command_lines(home) == []
+    assert process_group.command_lines(home) == []
     assert not home.exists()
     assert longer_name.poll() is None
     assert other.poll() is None
-    assert len(own_processes.command_lines(Path("/other"))) == 2
+    assert len(process_group.command_lines(Path("/other"))) == 2
 
 
 def test_the_folder_leaves_room_for_rays_sockets(
@@ -114,7 +114,7 @@ def test_the_folder_leaves_room_for_rays_sockets(
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
 
-    with own_processes.new_home() as home:
+    with process_group.new_home() as home:
         session = "ray/session_2000-01-01_00-00-00_000000_4194304/sockets/plasma_store"
         assert len(os.fsencode(home / session)) <= 107
         assert home.stat().st_mode & 0o077 == 0  # other users can't read what is in it
@@ -124,7 +124,7 @@ def test_a_superlink_that_dies_ends_the_run_with_an_error(
     tmp_path: Path, stub: Callable[..., object]
 ) -> None:
     with pytest.raises(EngineError, match=r"SuperLink ended with exit code -9"):
-        stub(tmp_path, lambda: _kill_child("lab.superlink"))
+        stub(tmp_path, lambda: _kill_child("operation.flower.simulation_superlink"))
 
     assert "Created run" in (tmp_path / "flower.log").read_text()
 
@@ -146,7 +146,7 @@ def test_what_the_watcher_raises_ends_the_run(tmp_path: Path, stub: Callable[...
     homes: list[str] = []
 
     def watch() -> None:
-        homes.extend(_home_of(pid) for pid in _descendants("lab.superlink"))
+        homes.extend(_home_of(pid) for pid in _descendants("operation.flower.simulation_superlink"))
         if homes:
             raise KeyError("enough")
 
@@ -154,7 +154,7 @@ def test_what_the_watcher_raises_ends_the_run(tmp_path: Path, stub: Callable[...
         stub(tmp_path, watch)
 
     assert not Path(homes[0]).exists()
-    assert own_processes.command_lines(Path(homes[0])) == []
+    assert process_group.command_lines(Path(homes[0])) == []
 
 
 def _kill_child(name: str) -> list[int]:

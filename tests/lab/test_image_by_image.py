@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lab.engine.convolution import faster_gradients
-from lab.engine.image_by_image import _Block, _Joined, image_by_image
+from lab.engine.backends.convolution import faster_gradients
+from lab.engine.backends.image_by_image import _Block, _Joined, image_by_image
 
 SHAPE = (6, 3, 65, 88)
 FILTERS = 32  # 6 · 65 · 88 · 32 numbers: too many for the cache

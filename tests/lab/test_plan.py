@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lab.commands import app
-from lab.plan import PlanError, Question, plan, rounds_to_visit
+from lab.bound import PlanError, Question, plan, rounds_to_visit
+from lab.cli import app
 
 SUSY = Question(hospitals=441, samples=2, epsilon=0.05, delta=0.01)
 CIFAR10 = Question(hospitals=150, samples=64, epsilon=0.01, delta=0.01)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lab.engine.quicker import quicken
+from lab.engine.backends.optimise_network import quicken
 from learning.models import registry
 from learning.models.interface import Model
 from learning.settings import TrainingSettings

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-import lab.simulate
-from lab.flower_engine import EngineError
-from lab.simulate import SimulationFailed, simulate
-from lab.simulate_command import JSON_KEYS
+import lab.flower.simulate
+from lab.commands.simulate_command import JSON_KEYS
+from lab.flower.simulate import SimulationFailed, simulate
+from lab.flower.simulation_engine import EngineError
 from learning.settings import SettingsError
-from server_app.control_api import RunStatus
-from server_app.settings import Settings
+from operation.flower.control_api import RunStatus
+from server_app.config.run_config import Settings
 from tests.processes import is_alive, wait_until
 
 STUB_APP = Path(__file__).parent / "stub_app"
@@ -41,8 +41,8 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def stub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{STUB_APP}{os.pathsep}{ROOT}")
     monkeypatch.setenv("STUB", "completed")
-    monkeypatch.setattr(lab.simulate, "SERVER_APP", "stub_server:app")
-    monkeypatch.setattr(lab.simulate, "CLIENT_APP", "stub_client:app")
+    monkeypatch.setattr(lab.flower.simulate, "SERVER_APP", "stub_server:app")
+    monkeypatch.setattr(lab.flower.simulate, "CLIENT_APP", "stub_client:app")
 
 
 # --- real runs: Flower, Ray, and a stub in place of the learning ----------------------------------
@@ -196,7 +196,7 @@ FAILED = {"event": "end", "status": "failed", "reason": "quorum: 1 of 2 hospital
 def test_events_are_passed_on_whole_and_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lab.simulate, "run_app", _flower(events=[START, END]))
+    monkeypatch.setattr(lab.flower.simulate, "run_app", _flower(events=[START, END]))
     events: list[dict[str, Any]] = []
 
     assert simulate(SETTINGS, run_dir=tmp_path, on_event=events.append) == SUMMARY
@@ -223,7 +223,7 @@ def test_events_are_passed_on_whole_and_once(
 def test_a_run_is_a_success_only_if_everyone_says_so(
     flower: Callable[..., RunStatus], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lab.simulate, "run_app", flower)
+    monkeypatch.setattr(lab.flower.simulate, "run_app", flower)
 
     with pytest.raises(SimulationFailed) as failure:
         simulate(SETTINGS, run_dir=tmp_path / "run")

@@ -12,7 +12,7 @@ from torch import nn
 from lab.engine import run
 from learning.models import registry
 from learning.models.interface import Model
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
 from tests.conftest import TINY
 
 QUICK = TINY | {"sealing": False, "held-out": 0}

@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from learning.settings import LocalSettings, SettingsError, SettingsGroup, TrainingSettings
+from learning.settings import (
+    LocalSettings,
+    SettingsError,
+    SettingsGroup,
+    TrainingSettings,
+)
 
 GROUPS = [TrainingSettings, LocalSettings]
 

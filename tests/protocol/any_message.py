@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from protocol.audit import AuditHead
+from protocol.audit_head import AuditHead
 from protocol.messages import (
     Announcement,
     Carries,

@@ -24,7 +24,7 @@ from protocol.membership import (
     epoch_digest,
     seal_shares,
 )
-from protocol.roster import Member, Roster
+from protocol.study.roster import Member, Roster
 
 VECTORS = Path(__file__).parent / "vectors"
 NAMES = ("Klinik Ost", "St. Mary-North", "hospital_3")

@@ -18,7 +18,7 @@ from protocol.membership import (
     open_shares,
     seal_shares,
 )
-from protocol.roster import Roster
+from protocol.study.roster import Roster
 from tests.protocol.mutations import FEW, MANY, Sample, mutated, refuses
 from tests.protocol.three_members import EPOCH, IDENTITIES, KEYS, LIST, NAMES, ROSTER
 

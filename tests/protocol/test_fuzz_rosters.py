@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.keys import Identity
-from protocol.roster import Roster, RosterError
+from protocol.study.roster import Roster, RosterError
 from tests.protocol.mutations import FEW, MANY, Sample, mutated, refuses
 from tests.protocol.three_members import COORDINATOR, ROSTER
 

@@ -25,7 +25,7 @@ from protocol.membership import (
     epoch_digest,
     open_shares,
 )
-from protocol.roster import Roster
+from protocol.study.roster import Roster
 from tests.protocol.three_members import (
     EAST,
     EPOCH,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from protocol.audit import AuditHead
+from protocol.audit_head import AuditHead
 from protocol.keys import Identity
 from protocol.messages import (
     Carries,

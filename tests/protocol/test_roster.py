@@ -14,7 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.keys import Identity
-from protocol.roster import MAX_BYTES, MAX_MEMBERS, Member, Roster, RosterError, fingerprint
+from protocol.study.roster import (
+    MAX_BYTES,
+    MAX_MEMBERS,
+    Member,
+    Roster,
+    RosterError,
+    fingerprint,
+)
 
 VECTORS = json.loads((Path(__file__).parent / "vectors/roster.json").read_text(encoding="utf-8"))
 COORDINATOR, STRANGER = Identity.from_bytes(b"c" * 32), Identity.from_bytes(b"s" * 32)

@@ -17,7 +17,7 @@ from protocol.membership import (
     open_shares,
     seal_shares,
 )
-from protocol.roster import Member, Roster
+from protocol.study.roster import Member, Roster
 
 EXPERIMENT = "e1"
 NAMES = ("East", "North", "West")

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from client_app.enrolment import initialise
-from client_app.folder import HospitalFolder
-from server_app import members, services
-from server_app.founding import found
-from server_app.proxy import ProxyError, find_nginx
-from server_app.study import Study
+from client_app.enrol.enrolment import initialise
+from client_app.hospital_folder import HospitalFolder
+from server_app.services import background
+from server_app.services.nginx import ProxyError, find_nginx
+from server_app.study import study_members
+from server_app.study.creation import found
+from server_app.study.study_folder import Study
 from tests.processes import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +55,7 @@ class Coordinator:
     hospitals: dict[str, HospitalFolder] = field(default_factory=dict)
 
     def feddc(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "lab.cli", "coordinator", *arguments]
+        command = [sys.executable, "-m", "operation.cli", "coordinator", *arguments]
         return subprocess.run(
             [*command, "--study", str(self.study.folder)],
             capture_output=True,
@@ -67,7 +68,7 @@ class Coordinator:
     def enrol(self, name: str) -> HospitalFolder:
         place = HospitalFolder(self.study.folder.parent / name)
         card, _ = initialise(place, name, "")
-        members.add(self.study, card)
+        study_members.add(self.study, card)
         place.keep_connection(self.study.connection())
         self.hospitals[name] = place
         return place
@@ -75,7 +76,7 @@ class Coordinator:
     @contextmanager
     def connected(self, place: HospitalFolder, **changes: str) -> Iterator[Connected]:
         log = place.path / f"connect-{time.monotonic_ns()}.log"
-        command = ["-m", "lab.cli", "hospital", "connect", "--folder", str(place.path)]
+        command = ["-m", "operation.cli", "hospital", "connect", "--folder", str(place.path)]
         with log.open("wb") as file:
             process = subprocess.Popen(
                 [sys.executable, *command],
@@ -127,7 +128,7 @@ def new_coordinator() -> Iterator[Callable[[str], Coordinator]]:
 
     yield new
     for coordinator in made:
-        services.stop(coordinator.study)
+        background.stop(coordinator.study)
     for folder in folders:
         shutil.rmtree(folder)
 
@@ -138,7 +139,7 @@ def coordinator(nginx: str, new_coordinator: Callable[[str], Coordinator]) -> It
     made = new_coordinator(HOST)
     for name in ("Mercy", "St Mary"):
         made.enrol(name)
-    members.write_roster(made.study)
+    study_members.write_roster(made.study)
     done = made.feddc("up")
     assert done.returncode == 0, done.stderr + _logs(made.study)
     yield made

@@ -5,12 +5,12 @@ from typing import Any, get_args
 import pytest
 from flwr.serverapp import strategy as flower
 
-from server_app.aggregators import build_aggregator, cohort_size
-from server_app.settings import Aggregator, Settings
-from strategies.geometric_median import GeometricMedian
-from strategies.planner import Planner
-from strategies.radon import RadonPoint
-from strategies.schedule import Ending, Leg
+from protocol.schedule import Ending, Leg
+from server_app.config.aggregators import build_aggregator, cohort_size
+from server_app.config.run_config import Aggregator, Settings
+from strategies.aggregators.geometric_median import GeometricMedian
+from strategies.aggregators.radon import RadonPoint
+from strategies.routing.planner import Planner
 
 ROUTE_SEED = bytes(range(32))
 

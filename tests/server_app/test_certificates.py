@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from server_app import certificates
+from server_app.study import certificates
 
 HOST = "fl.example.org"
 

@@ -13,16 +13,16 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from client_app.enrolment import initialise
-from client_app.folder import HospitalFolder
-from lab.cli import app
-from protocol.card import Card
-from protocol.connection import Connection
+from client_app.enrol.enrolment import initialise
+from client_app.hospital_folder import HospitalFolder
+from operation.cli import app
 from protocol.keys import Identity
-from protocol.roster import Roster
-from server_app.experiment import deployed_keys, parse
-from server_app.settings import Settings
-from server_app.study import Study, StudyError
+from protocol.study.card import Card
+from protocol.study.connection import Connection
+from protocol.study.roster import Roster
+from server_app.config.run_config import Settings
+from server_app.experiment.experiment_folder import deployed_keys, parse
+from server_app.study.study_folder import Study, StudyError
 
 ROOT = Path(__file__).parents[2]
 
@@ -344,7 +344,7 @@ def test_status_tells_what_the_folder_tells(study: Study, card_of: Callable[[str
 
 def test_commands_before_a_run_need_neither_torch_nor_flower(study: Study) -> None:
     script = (
-        "import sys\nfrom typer.testing import CliRunner\nfrom lab.cli import app\n"
+        "import sys\nfrom typer.testing import CliRunner\nfrom operation.cli import app\n"
         "for command in ('roster', 'down', 'up --only proxy --foreground --help', 'run --help'):\n"
         f"    words = ['coordinator', *command.split(), '--study', {str(study.folder)!r}]\n"
         "    CliRunner().invoke(app, words)\n"

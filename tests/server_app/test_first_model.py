@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from client_app.enrolment import initialise
-from client_app.folder import HospitalFolder
+from client_app.enrol.enrolment import initialise
+from client_app.hospital_folder import HospitalFolder
 from learning.settings import SettingsError
 from protocol.model_bytes import ModelState
-from server_app import first_model, members
-from server_app.evaluator_process import EvaluatorError, EvaluatorProcess
-from server_app.experiment import Experiment
-from server_app.founding import found
-from server_app.study import Study
+from server_app.experiment import first_model
+from server_app.experiment.experiment_folder import Experiment
+from server_app.run.evaluator_process import EvaluatorError, EvaluatorProcess
+from server_app.study import study_members
+from server_app.study.creation import found
+from server_app.study.study_folder import Study
 
 SETTINGS: dict[str, Any] = {
     "input-shape": "3",
@@ -38,8 +39,8 @@ def study(tmp_path: Path) -> Study:
         internal_port=9092,
     )
     for name in ("Charite", "Mercy", "St Mary"):
-        members.add(study, initialise(HospitalFolder(tmp_path / name), name, "")[0])
-    members.write_roster(study)
+        study_members.add(study, initialise(HospitalFolder(tmp_path / name), name, "")[0])
+    study_members.write_roster(study)
     return study
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from server_app import following, running
-from server_app.control_api import Node, RunStatus
-from server_app.event_file import EventFile
-from server_app.experiment import Experiment
-from server_app.flower_runs import FlowerRun, add_flower_run, flower_runs, metrics_length
-from server_app.following import Outcome, follow
-from server_app.running import standing
+from operation.flower.control_api import Node, RunStatus
+from server_app.experiment import experiment_control, follower
+from server_app.experiment.event_file import EventFile
+from server_app.experiment.experiment_control import standing
+from server_app.experiment.experiment_folder import Experiment
+from server_app.experiment.flower_runs import FlowerRun, add_flower_run, flower_runs, metrics_length
+from server_app.experiment.follower import Outcome, follow
 
 LEG = {"event": "leg", "leg": 1, "ending": "hand-over"}
 END = {"event": "end", "status": "completed", "reason": ""}
@@ -52,12 +52,12 @@ def experiment(tmp_path: Path) -> Experiment:
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The ServerApps that are seen to be running; time passes quickly."""
     seen = [4711]
-    for module in (following, running):
+    for module in (follower, experiment_control):
         monkeypatch.setattr(module, "server_apps", lambda _: list(seen))
-    monkeypatch.setattr(following, "_READ_SECONDS", 0.001)
-    monkeypatch.setattr(following, "_ASK_SECONDS", 0.0)
-    monkeypatch.setattr(following, "_GONE_SECONDS", 0.01)
-    monkeypatch.setattr(following, "_LINK_SECONDS", 0.01)
+    monkeypatch.setattr(follower, "_READ_SECONDS", 0.001)
+    monkeypatch.setattr(follower, "_ASK_SECONDS", 0.0)
+    monkeypatch.setattr(follower, "_GONE_SECONDS", 0.01)
+    monkeypatch.setattr(follower, "_LINK_SECONDS", 0.01)
     return seen
 
 

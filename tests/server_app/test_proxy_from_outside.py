@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from server_app.study import Study
+from server_app.study.study_folder import Study
 from tests.server_app.conftest import HOST, Coordinator
 
 

@@ -9,12 +9,12 @@ import pytest
 from learning.local_data import load_dataset
 from learning.trainer import Task
 from protocol.messages import Closed, Trained
-from server_app.evaluation import Evaluator
-from server_app.results import Recorder
-from server_app.settings import Settings
-from strategies.exchange import Answer
-from strategies.report import LegReport
-from strategies.schedule import Ending, Leg
+from protocol.schedule import Ending, Leg
+from server_app.config.run_config import Settings
+from server_app.run.evaluator import Evaluator
+from server_app.run.recorder import Recorder
+from strategies.session.exchange import Answer
+from strategies.session.observer import LegReport
 from tests.conftest import TINY
 from tests.server_app.run_files import events
 

@@ -13,8 +13,8 @@ from learning.local_data import load_dataset, load_shares
 from protocol import __version__
 from protocol.messages import Close, Trained, encode
 from protocol.model_bytes import ModelState
-from server_app.settings import Settings
-from strategies.members import QuorumNotReached
+from server_app.config.run_config import Settings
+from strategies.session.members import QuorumNotReached
 from tests.conftest import TINY, Run
 from tests.server_app.run_files import FILES, events
 
@@ -36,7 +36,7 @@ def accuracy_by_hand(parameters: Any, features: Any, labels: Any) -> float:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    from server_app.simulated import run
+    from server_app.run.simulated_run import run
     from tests.conftest import RecordingGrid
 
     folder = tmp_path_factory.mktemp("results") / "run"

@@ -9,13 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab import simulate
+from lab.flower import simulate
 from learning.data import DataError
 from learning.local_data import load_dataset, load_shares
 from learning.models import ModelError
-from learning.settings import LocalSettings, SettingsError, SettingsGroup, TrainingSettings
-from server_app.settings import AlgorithmSettings, Settings, preflight
-from strategies.schedule import Schedule
+from learning.settings import (
+    LocalSettings,
+    SettingsError,
+    SettingsGroup,
+    TrainingSettings,
+)
+from protocol.schedule import Schedule
+from server_app.config.run_config import AlgorithmSettings, Settings, preflight
 from tests.conftest import TINY
 
 PROJECT = Path(__file__).resolve().parents[2]

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from learning.settings import SettingsError
-from server_app.run_dir import new_run_dir
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
+from server_app.run.run_dir import new_run_dir
 from tests.conftest import TINY
 from tests.server_app.run_files import FILES
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from client_app.folder import HospitalFolder
-from client_app.socket_client import AgentUnreachable, health
-from server_app import members
-from server_app.registration import control
-from server_app.running import server_apps
+from client_app.connect.agent_client import AgentUnreachable, health
+from client_app.hospital_folder import HospitalFolder
+from server_app.experiment.experiment_control import server_apps
+from server_app.study import study_members
+from server_app.study.registration import control
 from tests.server_app.conftest import Coordinator
 
 NAMES = ("Charite", "Mercy", "St Mary")
@@ -45,7 +45,7 @@ def federation(nginx: str, new_coordinator: Callable[[], Coordinator]) -> Iterat
     """A coordinator that is up and three hospitals that are connected."""
     made = new_coordinator()
     places = [made.enrol(name) for name in NAMES]
-    roster, _ = members.write_roster(made.study)
+    roster, _ = study_members.write_roster(made.study)
     with ExitStack() as stack:
         assert made.feddc("up").returncode == 0
         stack.callback(made.feddc, "down")
@@ -69,7 +69,7 @@ class _agent:  # noqa: N801 (used like a function)
         self._place = place
 
     def __enter__(self) -> None:
-        command = [sys.executable, "-m", "lab.cli", "hospital", "serve"]
+        command = [sys.executable, "-m", "operation.cli", "hospital", "serve"]
         with (self._place.path / "agent.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [*command, "--folder", str(self._place.path)], stdout=log, stderr=log
@@ -181,7 +181,7 @@ def test_a_wrong_setting_starts_nothing(federation: Coordinator) -> None:
 
 
 def test_an_experiment_that_was_left_alone_goes_on(federation: Coordinator) -> None:
-    command = [sys.executable, "-m", "lab.cli", "coordinator", "run", *settings("rounds=6")]
+    command = [sys.executable, "-m", "operation.cli", "coordinator", "run", *settings("rounds=6")]
     process = subprocess.Popen(
         [*command, "--study", str(federation.study.folder)],
         stderr=subprocess.PIPE,

@@ -11,32 +11,33 @@ from pathlib import Path
 
 import pytest
 
-from server_app import own_processes, services
-from server_app.registration import control
-from server_app.serving import PARTS
+from operation import process_group
+from server_app.services import background
+from server_app.services.supervisor import PARTS
+from server_app.study.registration import control
 from tests.processes import wait_until
 from tests.server_app.conftest import Coordinator
 
 
 def test_up_twice_says_so_and_starts_nothing(coordinator: Coordinator) -> None:
-    before = services.running(coordinator.study)
+    before = background.running(coordinator.study)
 
     done = coordinator.feddc("up")
 
     assert done.returncode == 0
     assert "already up" in done.stdout
-    assert services.running(coordinator.study) == before
+    assert background.running(coordinator.study) == before
 
 
 def test_a_killed_superlink_and_proxy_are_started_again(coordinator: Coordinator) -> None:
-    before = services.running(coordinator.study)
+    before = background.running(coordinator.study)
     for part in PARTS:
         os.kill(before[part], signal.SIGKILL)
-    wait_until(lambda: not services.answers(coordinator.study, "superlink"))
+    wait_until(lambda: not background.answers(coordinator.study, "superlink"))
 
-    wait_until(lambda: all(services.answers(coordinator.study, part) for part in PARTS))
+    wait_until(lambda: all(background.answers(coordinator.study, part) for part in PARTS))
 
-    after = services.running(coordinator.study)
+    after = background.running(coordinator.study)
     assert after["supervisor"] == before["supervisor"]
     assert after["superlink"] != before["superlink"]
     assert {node.name for node in control(coordinator.study).nodes()} >= {"Mercy", "St Mary"}
@@ -54,15 +55,15 @@ def test_a_killed_supervisor_leaves_nothing_and_up_works_again(
 ) -> None:
     made = new_coordinator()
     assert made.feddc("up").returncode == 0
-    pids = services.running(made.study)
+    pids = background.running(made.study)
     os.kill(pids["supervisor"], signal.SIGKILL)
     wait_until(lambda: all(not Path(f"/proc/{pids[p]}").exists() for p in PARTS), 30)
-    assert services.running(made.study) == {}
+    assert background.running(made.study) == {}
 
     assert made.feddc("up").returncode == 0
     assert made.feddc("down").returncode == 0
-    assert services.running(made.study) == {}
-    assert own_processes.command_lines(made.study.flower_home) == []
+    assert background.running(made.study) == {}
+    assert process_group.command_lines(made.study.flower_home) == []
     assert "was not up" in made.feddc("down").stdout
 
 
@@ -71,7 +72,7 @@ def test_in_a_container_members_are_registered_too(
 ) -> None:
     made = new_coordinator()
     made.enrol("Mercy")
-    command = [sys.executable, "-m", "lab.cli", "coordinator", "up", "--foreground"]
+    command = [sys.executable, "-m", "operation.cli", "coordinator", "up", "--foreground"]
     process = subprocess.Popen(
         [*command, "--only", "superlink", "--study", str(made.study.folder)],
         stderr=subprocess.PIPE,
@@ -82,12 +83,12 @@ def test_in_a_container_members_are_registered_too(
         line = next(line for line in process.stderr if "connect" in line)
         assert "May connect from now on: Mercy." in line
         assert [node.name for node in control(made.study).nodes()] == ["Mercy"]
-        assert not services.answers(made.study, "proxy")
+        assert not background.answers(made.study, "proxy")
     finally:
         process.terminate()
         process.communicate(timeout=60)
     assert process.returncode == 0
-    assert own_processes.command_lines(made.study.flower_home) == []
+    assert process_group.command_lines(made.study.flower_home) == []
 
 
 @pytest.mark.parametrize("key", ["internal-port", "listen"])
@@ -102,15 +103,15 @@ def test_a_taken_port_is_said_before_anything_starts(
     assert done.returncode == 1
     assert f"change {key} in study.toml" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-    assert services.running(made.study) == {}
+    assert background.running(made.study) == {}
 
 
 def test_without_nginx_up_says_what_to_install(
     new_coordinator: Callable[[], Coordinator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from server_app import proxy
+    from server_app.services import nginx
 
-    monkeypatch.setattr(proxy.shutil, "which", lambda *_, **__: None)  # type: ignore[attr-defined]
+    monkeypatch.setattr(nginx.shutil, "which", lambda *_, **__: None)  # type: ignore[attr-defined]
 
-    with pytest.raises(proxy.ProxyError, match="apt-get install nginx-light"):
-        services.start(new_coordinator().study, PARTS)
+    with pytest.raises(nginx.ProxyError, match="apt-get install nginx-light"):
+        background.start(new_coordinator().study, PARTS)

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from client_app.enrolment import initialise, renew_transport_key
-from client_app.folder import HospitalFolder
-from client_app.reaching import why_unreachable
-from protocol.connection import Address, Connection
-from server_app.control_api import pack
-from server_app.founding import found
-from server_app.registration import control, register_members
+from client_app.check.reachability import why_unreachable
+from client_app.enrol.enrolment import initialise, renew_transport_key
+from client_app.hospital_folder import HospitalFolder
+from operation.flower.control_api import pack
+from protocol.study.connection import Address, Connection
+from server_app.study.creation import found
+from server_app.study.registration import control, register_members
 from tests.processes import children, is_alive, wait_until
 from tests.server_app.conftest import HOST, Coordinator
 

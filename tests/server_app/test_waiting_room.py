@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from server_app.bell import write_node
-from server_app.waiting_room import PATH, Answer, WaitingRoom
+from server_app.services.long_poll import PATH, Answer, WaitingRoom
+from server_app.services.udp_notifier import write_node
 
 NODE, HEADERS, BODY = 2**63 + 5, [(b"signature", b"x")], b"request"
 NOTHING, MESSAGE = httpx.Response(200), httpx.Response(200, content=b"message")

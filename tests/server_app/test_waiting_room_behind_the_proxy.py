@@ -8,11 +8,11 @@ from pathlib import Path
 
 import httpx
 
-from server_app import services
-from server_app.bell import LoopbackBell
-from server_app.registration import control, register_members
-from server_app.serving import PARTS
-from server_app.study import Study
+from server_app.services import background
+from server_app.services.supervisor import PARTS
+from server_app.services.udp_notifier import LoopbackBell
+from server_app.study.registration import control, register_members
+from server_app.study.study_folder import Study
 from tests.processes import wait_until
 from tests.server_app.conftest import Coordinator
 
@@ -23,7 +23,7 @@ def test_a_supernode_waits_there_and_the_proxy_does_without_it(
     coordinator = new_coordinator()
     study = coordinator.study
     place = coordinator.enrol("Mercy")
-    services.start(study, PARTS)
+    background.start(study, PARTS)
     register_members(study)
     with coordinator.connected(place) as node:
         node.wait_for("SuperNode ID")
@@ -58,6 +58,6 @@ def waiting_rooms(study: Study) -> list[int]:
             line = (entry / "cmdline").read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if "server_app.waiting_service" in line and str(study.waiting_room) in line:
+        if "server_app.services.long_poll_server" in line and str(study.waiting_room) in line:
             found.append(int(entry.name))
     return found

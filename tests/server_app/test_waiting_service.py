@@ -17,10 +17,10 @@ import pytest
 from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.node_pb2 import Node
 
-from protocol.connection import Address
-from server_app.bell import LoopbackBell, find_bell
-from server_app.certificates import make_authority, make_server_certificate
-from server_app.waiting_room import PATH
+from protocol.study.connection import Address
+from server_app.services.long_poll import PATH
+from server_app.services.udp_notifier import LoopbackBell, find_bell
+from server_app.study.certificates import make_authority, make_server_certificate
 from tests.processes import free_port, wait_until
 
 NODE = 2**63 + 5
@@ -94,7 +94,7 @@ def room(superlink: SuperLink, tmp_path: Path) -> Iterator[Room]:
     address = Address("127.0.0.1", free_port())
     process = subprocess.Popen(
         [
-            *(sys.executable, "-m", "server_app.waiting_service"),
+            *(sys.executable, "-m", "server_app.services.long_poll_server"),
             f"--listen={address}",
             f"--superlink=127.0.0.1:{superlink.server_address[1]}",
             f"--authority={tmp_path / 'ca.crt'}",

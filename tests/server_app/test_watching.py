@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from rich.console import Console
 
-from server_app.watching import Watch, ago, watched
+from server_app.experiment.live_view import Watch, ago, watched
 
 START = {"event": "start", "legs": 4, "rounds": 4, "hospitals": ["Charite", "Mercy", "St [b]Mary"]}
 

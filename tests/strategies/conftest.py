@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from strategies import bell as bell_module
-from strategies import exchange as exchange_module
-from strategies import members as members_module
+from strategies.session import exchange as exchange_module
+from strategies.session import members as members_module
+from strategies.session import reply_notifier as bell_module
 
 
 class Clock:

@@ -7,7 +7,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp.strategy import FedAvg
 
 from protocol.model_bytes import ModelState
-from strategies.wrapped import Contribution
+from strategies.wrapped.adapter import Contribution
 
 
 def contribution(value: float, counter: int, weight: float = 1.0) -> Contribution:

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import settings
 
 from protocol.messages import Carries
-from strategies.planner import Plan, Planner, Task
-from strategies.schedule import Ending, Leg
+from protocol.schedule import Ending, Leg
+from strategies.routing.planner import Plan, Planner, Task
 
 PATIENT = settings(deadline=None, max_examples=150)
 

@@ -10,10 +10,10 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 from flwr.serverapp.strategy import FedAvg
 
-from client_app.hospital import Hospital
-from client_app.policy import Policy
-from client_app.store import MappingStore
-from lab.inprocess import InProcessGrid
+from client_app.hospital.hospital import Hospital
+from client_app.hospital.policy import Policy
+from client_app.state.store import MappingStore
+from lab.flower.in_process import InProcessGrid
 from learning.data import Examples, Share
 from learning.settings import TrainingSettings
 from learning.trainer import Network, Task
@@ -32,10 +32,10 @@ from protocol.messages import (
     sign_request,
 )
 from protocol.records import from_records, to_records
-from protocol.roster import Member, Roster
+from protocol.study.roster import Member, Roster
 from strategies.feddc import FedDC
-from strategies.journal import DiskJournal
-from strategies.report import LegReport, Observer
+from strategies.session.journal import DiskJournal
+from strategies.session.observer import LegReport, Observer
 
 NAMES = ("east", "north", "south", "west")
 ALL = (*NAMES, "centre")

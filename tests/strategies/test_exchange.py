@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from flwr.app import Context, Error, Message, RecordDict
 
-from lab.inprocess import InProcessGrid
+from lab.flower.in_process import InProcessGrid
 from protocol.messages import Hello, Introduction, Refusal, RefusalCode, encode
 from protocol.records import from_records, to_records
-from strategies.exchange import Answer, Exchange, Produce
+from strategies.session.exchange import Answer, Exchange, Produce
 from tests.strategies.conftest import Clock
 
 Conduct = Callable[[Message], Message | None]

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 import pytest
 from flwr.app import Context, Message
 
-from lab.inprocess import InProcessGrid
+from lab.flower.in_process import InProcessGrid
 from protocol.messages import Hello, Introduction, encode
 from protocol.records import to_records
-from strategies import exchange as module
-from strategies.bell import Bell
-from strategies.exchange import Answer, Exchange
+from strategies.session import exchange as module
+from strategies.session.exchange import Answer, Exchange
+from strategies.session.reply_notifier import Bell
 
 NODES = range(100, 112)
 

@@ -9,8 +9,8 @@ from flwr.serverapp.strategy import FedAvg
 
 from protocol.messages import Close, Closed, SetUp, TrainLeg, decode_signed_request
 from protocol.model_bytes import ModelState
+from protocol.schedule import Ending, Leg
 from strategies.feddc import FedDC
-from strategies.schedule import Ending, Leg
 from tests.strategies.unruly_grid import (
     NAMES,
     ROUTE_SEED,

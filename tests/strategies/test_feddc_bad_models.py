@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from protocol.messages import Refusal, RefusalCode, decode_reply, decode_signed_request, encode
+from protocol.messages import (
+    Refusal,
+    RefusalCode,
+    decode_reply,
+    decode_signed_request,
+    encode,
+)
 from protocol.model_bytes import ModelState
 from protocol.records import from_records, to_records
 from tests.strategies.misconduct import answers, in_leg, tampers

@@ -20,8 +20,8 @@ from protocol.messages import (
     encode,
 )
 from protocol.records import from_records, to_records
-from protocol.simulated_study import simulated_study
-from strategies.members import ExperimentFailed, QuorumNotReached
+from protocol.study.simulated_study import simulated_study
+from strategies.session.members import ExperimentFailed, QuorumNotReached
 from tests.strategies.conftest import Clock
 from tests.strategies.misconduct import Rule, answers, at, is_deaf, raises
 from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, prepare, run, tiny

@@ -4,8 +4,8 @@ import pytest
 from flwr.serverapp.strategy import Krum
 
 from protocol.messages import Close, Request, TrainLeg
-from strategies.members import QuorumNotReached
-from strategies.schedule import Ending
+from protocol.schedule import Ending
+from strategies.session.members import QuorumNotReached
 from tests.strategies.misconduct import Conduct, keeps_silent, raises
 from tests.strategies.unruly_grid import NAMES, UnrulyGrid, prepare, run, tiny
 

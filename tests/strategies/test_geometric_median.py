@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from strategies.geometric_median import GeometricMedian, geometric_median
+from strategies.aggregators.geometric_median import GeometricMedian, geometric_median
 
 Points = NDArray[np.float64]
 Model = dict[str, NDArray[np.floating]]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from strategies.permutation import Permutation, Visits, assign
+from strategies.routing.permutation import Permutation, Visits, assign
 
 KINDS = get_args(Permutation)
 PATIENT = settings(deadline=None)  # the machine may be busy

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.messages import Carries
-from strategies.permutation import Permutation
-from strategies.schedule import Ending
+from protocol.schedule import Ending
+from strategies.routing.permutation import Permutation
 from tests.strategies.planning import PATIENT, by_hospital, finish, make_legs, make_planner, run
 
 # --- everybody answers ----------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import pytest
 
 from protocol.messages import Carries
-from strategies.permutation import Permutation
+from strategies.routing.permutation import Permutation
 from tests.strategies.planning import by_hospital, finish, make_legs, make_planner, run
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strategies.permutation import Permutation
-from strategies.planner import Plan, Task
-from strategies.schedule import Ending
+from protocol.schedule import Ending
+from strategies.routing.permutation import Permutation
+from strategies.routing.planner import Plan, Task
 from tests.strategies.planning import PATIENT, by_hospital, finish, make_legs, make_planner
 
 

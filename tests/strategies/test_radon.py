@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from strategies.radon import iterated_radon_point, radon_coefficients, radon_point
+from strategies.aggregators.radon import iterated_radon_point, radon_coefficients, radon_point
 from tests.strategies.hull import Points, distance_to_hull
 
 DIMENSIONS = [1, 2, 3, 5, 8, 13, 20]

@@ -12,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from strategies.radon import RadonPoint, group_models, radon_generator, radon_number, radon_point
+from strategies.aggregators.radon import (
+    RadonPoint,
+    group_models,
+    radon_generator,
+    radon_number,
+    radon_point,
+)
 from tests.strategies.hull import distance_to_hull
 
 Model = dict[str, NDArray[np.floating]]

@@ -10,8 +10,8 @@ import pytest
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedYogi, Strategy
 
-from strategies.journal import DiskJournal, JournalError
-from strategies.members import ExperimentFailed
+from strategies.session.journal import DiskJournal, JournalError
+from strategies.session.members import ExperimentFailed
 from tests.strategies.unruly_grid import UnrulyGrid, prepare, tiny
 
 EXPERIMENT = "study-1"

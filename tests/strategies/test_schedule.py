@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.schedule import Ending, Leg, Schedule
+from protocol.schedule import Ending, Leg, Schedule
 
 PATIENT = settings(deadline=None)  # the machine may be busy
 

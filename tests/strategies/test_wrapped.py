@@ -14,10 +14,10 @@ import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from scipy.optimize import minimize
 
-from lab.inprocess import InProcessGrid
+from lab.flower.in_process import InProcessGrid
 from protocol.descriptor import Descriptor
 from protocol.messages import Carries
-from server_app.aggregators import build_aggregator
+from server_app.config.aggregators import build_aggregator
 from tests.strategies.formulas import ALGORITHMS
 from tests.strategies.recorded_aggregations import (
     Aggregation,

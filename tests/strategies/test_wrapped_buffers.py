@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from protocol.model_bytes import ModelState
-from strategies.wrapped import Contribution, Wrapped
+from strategies.wrapped.adapter import Contribution, Wrapped
 from tests.strategies.contributions import Returning, contribution
 from tests.strategies.recorded_aggregations import aggregations
 from tests.strategies.unruly_grid import UnrulyGrid, tiny

@@ -11,7 +11,7 @@ from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import FedAvg
 
 from protocol.messages import Carries
-from strategies.wrapped import Wrapped
+from strategies.wrapped.adapter import Wrapped
 from tests.strategies.contributions import contribution
 from tests.strategies.formulas import adaptive, momentum
 from tests.strategies.recorded_aggregations import Step, aggregations, assert_follows, vector

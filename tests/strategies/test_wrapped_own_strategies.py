@@ -24,8 +24,8 @@ from flwr.serverapp.strategy import (
 
 from protocol.messages import Hello, SetUp, decode_signed_request
 from protocol.model_bytes import ModelState
-from strategies.radon import RadonPoint
-from strategies.wrapped import CohortView, Wrapped
+from strategies.aggregators.radon import RadonPoint
+from strategies.wrapped.adapter import CohortView, Wrapped
 from tests.strategies.contributions import Returning, contribution
 from tests.strategies.recorded_aggregations import Vector, vector
 from tests.strategies.unruly_grid import UnrulyGrid, prepare, tiny

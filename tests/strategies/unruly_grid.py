@@ -9,21 +9,27 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from client_app.courier import app as courier
-from lab.inprocess import InProcessGrid
+from lab.flower.in_process import InProcessGrid
 from learning.local_data import load_dataset
 from learning.trainer import Task
-from protocol.messages import Request, Trained, TrainLeg, decode_reply, decode_signed_request
+from protocol.messages import (
+    Request,
+    Trained,
+    TrainLeg,
+    decode_reply,
+    decode_signed_request,
+)
 from protocol.model_bytes import ModelState
 from protocol.randomness import derive_seed, shared_init_seed
 from protocol.records import from_records
-from protocol.simulated_study import simulated_study
-from server_app.evaluation import Evaluator
-from server_app.settings import Settings
-from strategies.exchange import Answer
+from protocol.schedule import Leg
+from protocol.study.simulated_study import simulated_study
+from server_app.config.run_config import Settings
+from server_app.run.evaluator import Evaluator
 from strategies.feddc import FedDC
-from strategies.report import LegReport, Observer
-from strategies.schedule import Leg
-from strategies.spool import StoredModel
+from strategies.session.exchange import Answer
+from strategies.session.observer import LegReport, Observer
+from strategies.session.spool import StoredModel
 from tests.conftest import TINY
 from tests.strategies.misconduct import Rule, is_deaf
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.advise import Case, advise
-from lab.cli import main
-from server_app.settings import Settings
+from operation.cli import main
+from server_app.config.run_config import Settings
 
 DOCS = Path(__file__).parents[3] / "docs"
 CASES = st.builds(

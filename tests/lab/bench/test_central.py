@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from lab.engine import bench
+from lab.engine import run_state
 from lab.engine.device import chosen_device
 from lab.sweep import central, stopwatch
 from lab.sweep.record import Record
 from lab.sweep.training import train
 from lab.sweep.trial import Trial
 from learning.settings import SettingsError
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
 from tests.lab.bench.conftest import plan
 
 
@@ -101,4 +101,4 @@ def test_the_device_that_is_named_is_used_else_the_gpu(
     values = {"device": named} if named else {}
     local = Settings.from_run_config(values, source="test").local
     assert chosen_device(local).type == used
-    assert bench.chosen_device is central.chosen_device is chosen_device
+    assert run_state.chosen_device is central.chosen_device is chosen_device

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lab import data_files
-from lab.data_command import rows
+from lab.commands.data_command import rows
 from lab.experiments import ExperimentError, load_experiment
 from lab.experiments.readiness import check_ready, state
 

@@ -15,7 +15,7 @@ COMMAND = f"lab run --dataset breast-cancer {OPTIONS} --methods feddc,fedavg-b"
 
 @pytest.mark.slow
 def test_a_stopped_command_goes_on_when_it_is_given_again(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lab.cli", *COMMAND.split()]
+    command = [sys.executable, "-m", "operation.cli", *COMMAND.split()]
     here = Path(__file__).parents[3]
     environment = os.environ | {"PYTHONPATH": str(here), "OMP_NUM_THREADS": "1"}
 

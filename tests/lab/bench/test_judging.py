@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from lab.engine import run
-from lab.engine.judging import pooled, sampled
+from lab.engine.evaluation import pooled, sampled
 from learning.local_data import load_dataset, load_shares
 from learning.trainer import Network, Task
-from server_app.settings import Settings
+from server_app.config.run_config import Settings
 from tests.conftest import TINY
 
 SETTINGS = Settings.from_run_config(TINY | {"rounds": 8}, source="test")

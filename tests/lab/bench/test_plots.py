@@ -8,12 +8,12 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.results.curves import curves
-from lab.results.plot_style import limits
-from lab.results.plots import draw
+from lab.results.plots.communication_plot import draw
+from lab.results.plots.curves import curves
+from lab.results.plots.plot_style import limits
+from lab.results.plots.variant_plot import over_variants
 from lab.results.result import results
 from lab.results.row import Row, rows_of
-from lab.results.variant_plot import over_variants
 from tests.lab.bench.test_results import finished
 
 Figures = dict[str, Figure]

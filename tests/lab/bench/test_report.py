@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from lab.commands.report_command import pages, report
 from lab.experiments import ExperimentError
-from lab.report_command import pages, report
+from lab.results.ablation_blocks import with_blocks
 from lab.results.findings import findings
 from lab.results.page import page
-from lab.results.study_blocks import with_blocks
 from lab.sweep import Request, RunFolder
 from tests.lab.bench.conftest import tiny
 from tests.lab.bench.test_results import finished

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from lab.results.curves import curves
+from lab.results.plots.curves import curves
 from lab.results.result import results
 from lab.results.row import Row, name_of, rows_of
 from lab.results.sizes import Sizes, sizes

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lab.cli import main
 from lab.experiments.own_data import own_data
+from operation.cli import main
 
 Feddc = Callable[..., tuple[int, str, str]]
 QUICK = "--dataset breast-cancer --hospitals 4 --samples 6 --seeds 1 --workers 1"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from lab.commands.run_command import run_all, write
 from lab.experiments import ExperimentError
-from lab.run_command import run_all, write
 from lab.sweep import Plan, Request, RunFolder, Stopped, sweep
 from lab.sweep import folder as folder_module
 from lab.sweep.ready import ready
@@ -155,7 +155,7 @@ def test_a_stopped_command_says_how_much_is_kept(
     def stopped(*_: object, **__: object) -> None:
         raise Stopped
 
-    monkeypatch.setattr("lab.run_command.sweep", stopped)
+    monkeypatch.setattr("lab.commands.run_command.sweep", stopped)
     run: Callable[..., int] = run_all
     assert run([REQUEST], run_dir=tmp_path / "run", workers=1, json_output=False) == 130
     assert "0 trainings are kept" in capsys.readouterr().err

@@ -2,10 +2,13 @@
 
 import signal
 
-import lab.simulate
-from lab.cli import main
+import lab.flower.simulate
+from operation.cli import main
 
 # Started in the background of a script, a process ignores SIGINT; the tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-lab.simulate.SERVER_APP, lab.simulate.CLIENT_APP = "stub_server:app", "stub_client:app"
+lab.flower.simulate.SERVER_APP, lab.flower.simulate.CLIENT_APP = (
+    "stub_server:app",
+    "stub_client:app",
+)
 main()

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from learning.data import DataOptions, Dataset, load
-from learning.data.cifar10 import CLASSES
+from learning.data.sets.cifar10 import CLASSES
 
 Refusal = Callable[[Callable[[], object]], str]
 

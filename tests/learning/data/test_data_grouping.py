@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learning.data import DataOptions
-from learning.data.dealing import one_home
-from learning.data.grouping import set_apart, unite
+from learning.data.partition.grouping import set_apart, unite
+from learning.data.partition.partition import one_home
 from learning.data.scaling import standardise
 
 Refusal = Callable[[Callable[[], object]], str]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learning.data.skewed_sizes import skewed_sizes
+from learning.data.partition.skewed_sizes import skewed_sizes
 
 
 def test_sizes_of_the_papers_mri_experiment_are_those_worked_out_by_hand() -> None:

@@ -1,0 +1,1 @@
+"""The trusted process: API, permissions, life cycle."""

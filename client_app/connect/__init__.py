@@ -1,0 +1,1 @@
+"""The hospital's connection: SuperNode, courier pool, forwarder."""

@@ -1,0 +1,1 @@
+"""Joining a study."""

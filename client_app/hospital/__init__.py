@@ -1,0 +1,1 @@
+"""What the hospital answers and refuses: legs, keys, policy, training."""

@@ -1,0 +1,1 @@
+"""What the hospital remembers: store, experiments, audit log."""

@@ -1,0 +1,105 @@
+"""The audit log for people: one row per request, what went to whom, and whether it is whole."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from client_app.hospital_folder import HospitalFolder
+
+from .audit_log import AuditCheck, AuditTrail, verify_lines
+from .sqlite_store import SqliteStore
+
+_UNITS = ("B", "kB", "MB", "GB")
+
+
+def read_audit(folder: HospitalFolder) -> tuple[list[bytes], AuditCheck]:
+    """Return the log's lines and whether they are whole, up to the head that goes out signed."""
+    if not folder.store_file.exists():
+        return [], AuditCheck(0, None, "")
+    store = SqliteStore.for_reading(folder.store_file)
+    try:
+        lines, head = store.audit_lines(), AuditTrail(store, folder.identity()).head()
+    finally:
+        store.close()
+    verdict = verify_lines(lines)
+    if verdict.broken is None and head.sequence != len(lines):
+        told = f"is not there, though the log once had {head.sequence}"
+        return lines, AuditCheck(len(lines), len(lines) + 1, told)
+    if verdict.broken is None and lines and hashlib.sha256(lines[-1]).hexdigest() != head.digest:
+        return lines, AuditCheck(len(lines), len(lines), "is not the one that was signed")
+    return lines, verdict
+
+
+def audit_table(lines: Sequence[bytes]) -> Table:
+    """Return the log as a table; a line that can't be read is shown as such."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("line", "time (UTC)", "request", "leg", "in", "reply", "to whom", "out"):
+        right = heading in ("line", "leg", "in", "out")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    table.add_column("refused", overflow="fold")
+    for number, line in enumerate(lines, start=1):
+        entry = _parsed(line)
+        if entry is None:
+            table.add_row(str(number), Text("not readable"))
+            continue
+        request, reply = entry["request"], entry["reply"]
+        table.add_row(
+            str(number),
+            # Names come from outside: as Text, nothing in them is taken for markup.
+            *(
+                Text(_cell(value))
+                for value in (
+                    str(entry.get("time", ""))[:19].replace("T", " "),
+                    request.get("kind"),
+                    request.get("leg"),
+                    _size(request.get("bytes")),
+                    reply.get("kind"),
+                    reply.get("recipient"),
+                    _size(reply.get("bytes")),
+                    reply.get("refusal"),
+                )
+            ),
+        )
+    return table
+
+
+def models_sent(lines: Sequence[bytes]) -> dict[str, int]:
+    """Count the models that left, by recipient: other hospitals, and "aggregation"."""
+    counts: Counter[str] = Counter()
+    for line in lines:
+        entry = _parsed(line)
+        if entry is not None and entry["reply"].get("kind") == "trained":
+            counts[str(entry["reply"].get("recipient") or "aggregation")] += 1
+    return dict(counts.most_common())
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    whole = isinstance(entry, dict) and all(
+        isinstance(entry.get(part), dict) for part in ("request", "reply")
+    )
+    return entry if whole else None
+
+
+def _cell(value: object) -> str:
+    text = "–" if value is None or value == "" else str(value)
+    return "".join(sign if sign.isprintable() else "?" for sign in text)
+
+
+def _size(count: object) -> str | None:
+    if not isinstance(count, int):
+        return None
+    size = float(count)
+    for unit in _UNITS:
+        if size < 1000:
+            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

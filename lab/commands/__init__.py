@@ -1,0 +1,1 @@
+"""The commands of `feddc lab`, and `feddc simulate`."""

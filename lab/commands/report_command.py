@@ -1,0 +1,72 @@
+"""`feddc lab report`: the documentation's pages, from the results of finished runs."""
+
+import json
+import shutil
+from pathlib import Path
+
+import typer
+
+from lab.experiments import ExperimentError, study_names
+from lab.results.ablation_blocks import with_blocks
+from lab.results.origin import Results
+from lab.results.page import page
+from lab.sweep import RunFolder
+
+RESULTS_PAGE, STUDIES_PAGE = "results.md", "when-it-helps.md"
+
+
+def report(runs: list[Path], docs: Path) -> int:
+    """Take over the results of runs into `docs/results`, then make both pages anew."""
+    try:
+        for run in runs:
+            _take_over(RunFolder.open(run), docs / "results")
+        written = write_pages(docs)
+    except ExperimentError as error:
+        typer.echo(f"feddc: {error}", err=True)
+        return 2
+    for path in written:
+        typer.echo(f"wrote {path}")
+    return 0
+
+
+def write_pages(docs: Path) -> list[Path]:
+    """Write the pages from what is in `docs/results`."""
+    written = []
+    for name, text in pages(docs).items():
+        (docs / name).write_text(text, "utf-8")
+        written.append(docs / name)
+    return written
+
+
+def pages(docs: Path) -> dict[str, str]:
+    """Return what the pages must be."""
+    files = sorted((docs / "results").glob("*.json"))
+    found = [json.loads(path.read_text("utf-8")) for path in files]
+    if not found:
+        raise ExperimentError(f"{docs / 'results'} has no results: name finished runs")
+    studies = {result["experiment"]: result for result in found if _is_study(result)}
+    made = {RESULTS_PAGE: page([result for result in found if not _is_study(result)])}
+    studies_page = docs / STUDIES_PAGE
+    if studies_page.is_file():
+        made[STUDIES_PAGE] = with_blocks(studies_page.read_text("utf-8"), studies)
+    return made
+
+
+def _is_study(result: Results) -> bool:
+    return result["experiment"] in study_names()
+
+
+def _take_over(folder: RunFolder, place: Path) -> None:
+    """Copy results and plots of a run, without what only the run itself needs."""
+    if not folder.results_path.is_file():
+        raise ExperimentError(f"{folder.path} is not finished: it has no results.json")
+    results = folder.read("results.json")
+    name = results["experiment"]
+    there = [plot.name for plot in sorted(folder.path.glob("*.png"))]
+    usual = [plot for plot in there if plot == "variants.png"] or there[:1]
+    wanted = folder.request().experiment.plots
+    plots = [plot for plot in wanted if plot in there] or usual
+    place.mkdir(parents=True, exist_ok=True)
+    for plot in plots:
+        shutil.copy(folder.path / plot, place / f"{name}-{plot}")
+    RunFolder(place).write(f"{name}.json", results | {"plots": plots})

@@ -1,0 +1,139 @@
+"""`feddc lab run`: experiments from their names to tables, results.json and plots."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import get_args
+
+import click
+import typer
+from rich.console import Console
+
+from lab.engine import leg_by_leg
+from lab.experiments import ExperimentError, SettingName, load_experiment
+from lab.experiments.own_data import own_data
+from lab.results.plots.communication_plot import draw
+from lab.results.plots.curves import curves
+from lab.results.result import results
+from lab.results.table import show
+from lab.sweep import Plan, Record, Request, RunFolder, Stopped, sweep
+from lab.sweep.live_view import watching
+from lab.sweep.pool import INPUT_ERRORS, SweepFailed
+from lab.sweep.ready import ready
+from lab.sweep.sweep import left
+from operation.set_options import assigned
+
+
+def requests_of(
+    names: list[str],
+    *,
+    setting: str,
+    methods: str | None,
+    seeds: int | None,
+    dataset: str | None,
+    hospitals: int | None,
+    samples: int | None,
+    assignments: list[str] | None,
+    run_dir: Path | None,
+) -> list[Request]:
+    """Return what the options ask for; what is wrong with them is said in one line."""
+    if setting not in get_args(SettingName):
+        raise click.UsageError(f"--setting must be laptop or full, got {setting!r}")
+    only = tuple(name.strip() for name in (methods or "").split(",") if name.strip())
+    if methods is not None and not only:
+        raise click.UsageError("--methods names none: leave it out to compare all")
+    try:
+        if dataset is not None:
+            if names:
+                raise click.UsageError("give the names of experiments or --dataset, not both")
+            values = assigned(assignments)
+            experiments = [own_data(dataset, hospitals, samples, values)]
+        elif not names:
+            raise click.UsageError("name an experiment (feddc lab list) or give --dataset")
+        elif hospitals or samples or assignments:
+            raise click.UsageError("--hospitals, --samples and --set belong to --dataset")
+        else:
+            experiments = [load_experiment(name) for name in dict.fromkeys(names)]
+        if run_dir is not None and len(experiments) > 1:
+            raise click.UsageError("--run-dir is for one experiment at a time")
+        size: SettingName = "full" if setting == "full" else "laptop"
+        return [Request(experiment, size, only, seeds) for experiment in experiments]
+    except (ExperimentError, *INPUT_ERRORS) as error:
+        raise click.UsageError(str(error)) from error
+
+
+def run_all(
+    requests: list[Request], *, run_dir: Path | None, workers: int | None, json_output: bool
+) -> int:
+    """Run the comparisons one after the other; return the exit code."""
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    folder: RunFolder | None = None
+    made = []
+    try:
+        plans = [ready(request) for request in requests]
+        with watching(errors) as watch, leg_by_leg() as stop:
+            for plan in plans:
+                watch.expect(plan, *left(plan, {}))
+            for plan in plans:
+                folder = RunFolder.for_request(plan.request, run_dir)
+                with folder.used_for(plan.request):
+                    sweep(plan, folder, watcher=watch, stop=stop, workers=workers)
+                    made.append(write(plan, folder))
+    except (ExperimentError, *INPUT_ERRORS) as error:
+        typer.echo(f"feddc: {error}", err=True)
+        return 2
+    except SweepFailed as failure:
+        kept = f"; what is done is kept in {folder.path}" if folder and folder.records() else ""
+        typer.echo(f"feddc: {failure}{kept}", err=True)
+        return 2 if failure.is_input else 1
+    except Stopped:
+        assert folder is not None  # noqa: S101 (it is made before anything can be stopped)
+        done = len(folder.records())
+        typer.echo(
+            f"feddc: stopped; {done} trainings are kept in {folder.path}, and the same command "
+            "goes on from there",
+            err=True,
+        )
+        return 130
+    _tell(made, json_output=json_output)
+    return 0
+
+
+def write(plan: Plan, folder: RunFolder) -> RunFolder:
+    """Write results.json, curves.json and the plots of a comparison that is complete."""
+    every = folder.records()
+    records = plan.own(every)
+    found = results(plan, records, folder.seconds * _share(records, every))
+    lines = curves(plan, records)
+    folder.write("curves.json", {"curves": lines})
+    draw(found, lines, folder.path)
+    folder.write("results.json", found)
+    folder.clear_checkpoints()
+    return folder
+
+
+def _share(own: Mapping[str, Record], every: Mapping[str, Record]) -> float:
+    """Return which part of a folder's time went into these trainings."""
+    of_all = sum(record.seconds for record in every.values())
+    return sum(record.seconds for record in own.values()) / of_all if of_all else 1.0
+
+
+def screen() -> Console:
+    """Return a console on which tables are whole: a file has no width to keep to."""
+    console = Console()
+    return console if console.is_terminal else Console(width=120)
+
+
+def _tell(made: list[RunFolder], *, json_output: bool) -> None:
+    if json_output:
+        typer.echo(
+            json.dumps(
+                [folder.read("results.json") | {"run_dir": str(folder.path)} for folder in made]
+            )
+        )
+        return
+    console = screen()
+    for folder in made:
+        show(console, folder.read("results.json"))
+        files = sorted(path.name for path in folder.path.glob("[!.]*") if path.is_file())
+        console.print(f"{folder.path}: {', '.join(files)}\n", highlight=False, soft_wrap=True)

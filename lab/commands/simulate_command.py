@@ -1,0 +1,223 @@
+"""`feddc simulate`: a run on simulated hospitals, from the options to the exit code."""
+
+import json
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import click
+import typer
+from rich.console import Console
+
+from operation.set_options import assigned
+
+if TYPE_CHECKING:  # these import torch, which `feddc --help` can do without
+    from learning.settings import Scalar
+
+JSON_KEYS = (
+    "run_dir",
+    "test_accuracy",
+    "mean_client_accuracy",
+    "legs",
+    "hand_overs",
+    "aggregations",
+    "bytes_up",
+    "bytes_down",
+    "sealed",
+    "seconds",
+)
+_STUDY, _METHOD, _TRAINING, _OUTPUT = "The study", "The method", "Training", "Running it"
+
+
+class Stopped(BaseException):
+    """The user or the system asked the command to stop."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+def _period(text: str) -> int:
+    if text == "never":
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is neither a number of rounds nor 'never'") from None
+
+
+def simulate(
+    hospitals: Annotated[
+        int | None, typer.Option(help="Members of the study.", rich_help_panel=_STUDY)
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Data set, by name.", rich_help_panel=_STUDY)
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Its folder or file.", rich_help_panel=_STUDY)
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Training examples a hospital.", rich_help_panel=_STUDY)
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Local updates of every model.", rich_help_panel=_METHOD)
+    ] = None,
+    daisy_period: Annotated[
+        int | None,
+        typer.Option(
+            parser=_period,
+            metavar="ROUNDS|never",
+            help="Rounds between hand-overs.",
+            rich_help_panel=_METHOD,
+        ),
+    ] = None,
+    aggregation_period: Annotated[
+        int | None,
+        typer.Option(
+            parser=_period,
+            metavar="ROUNDS|never",
+            help="Rounds between aggregations; never: only at the end.",
+            rich_help_panel=_METHOD,
+        ),
+    ] = None,
+    aggregator: Annotated[
+        str | None,
+        typer.Option(help="How models are aggregated, e.g. fedavg.", rich_help_panel=_METHOD),
+    ] = None,
+    permutation: Annotated[
+        str | None,
+        typer.Option(help="uniform, derangement or coverage.", rich_help_panel=_METHOD),
+    ] = None,
+    fraction: Annotated[
+        float | None, typer.Option(help="Share of hospitals drawn a leg.", rich_help_panel=_METHOD)
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Network, by name.", rich_help_panel=_TRAINING)
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Step size at the start.", rich_help_panel=_TRAINING)
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Source of all randomness.", rich_help_panel=_TRAINING)
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any other setting of the run config; repeatable.",
+            rich_help_panel=_TRAINING,
+        ),
+    ] = None,
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(
+            help="New folder for results; else runs/<time>-<id>.", rich_help_panel=_OUTPUT
+        ),
+    ] = None,
+    cpus: Annotated[
+        int | None,
+        typer.Option(min=1, help="CPUs Ray may use; else all.", rich_help_panel=_OUTPUT),
+    ] = None,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print one JSON line.", rich_help_panel=_OUTPUT)
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show Flower's log.", rich_help_panel=_OUTPUT)
+    ] = False,
+) -> None:
+    """Run FedDC on simulated hospitals on this machine, with Flower's simulation engine.
+
+    Options left out have the run config's defaults. Periods are in rounds.
+    """
+    options: dict[str, Any] = {
+        "hospitals": hospitals,
+        "dataset": dataset,
+        "data-dir": None if data_dir is None else str(data_dir),
+        "samples": samples,
+        "rounds": rounds,
+        "daisy-period": daisy_period,
+        "aggregation-period": aggregation_period,
+        "aggregator": aggregator,
+        "permutation": permutation,
+        "fraction": fraction,
+        "model": model,
+        "learning-rate": learning_rate,
+        "seed": seed,
+        "run-dir": None if run_dir is None else str(run_dir),
+    }
+    values = merged({key: value for key, value in options.items() if value is not None}, settings)
+    raise typer.Exit(_run(values, cpus=cpus, json_output=json_output, verbose=verbose))
+
+
+def merged(options: "Mapping[str, Scalar]", assignments: list[str] | None) -> "dict[str, Scalar]":
+    """Return the run config that options and `--set` ask for together."""
+    values = dict(options)
+    for key, value in assigned(assignments).items():
+        if key in values:
+            raise click.UsageError(f"{key} is given twice (command line)")
+        values[key] = value
+    if data_dir := values.get("data-dir"):
+        # The processes that read the data may have another current folder.
+        values["data-dir"] = str(Path(str(data_dir)).expanduser().resolve())
+    return values
+
+
+def _run(values: "dict[str, Scalar]", *, cpus: int | None, json_output: bool, verbose: bool) -> int:
+    # Imported only when there is something to run: torch alone takes seconds.
+    from lab.flower.simulate import INPUT_ERRORS, SimulationFailed, default_run_dir, simulate
+    from server_app.config.run_config import Settings
+    from server_app.experiment import progress
+
+    folder = Path(str(values.pop("run-dir", "") or default_run_dir())).expanduser().resolve()
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        settings = Settings.from_run_config(values, source="command line")
+        with (
+            _signals_as_exceptions(),
+            progress.shown(errors, bar=errors.is_terminal and not verbose) as on_event,
+        ):
+            summary = simulate(
+                settings, run_dir=folder, cpus=cpus, on_event=on_event, verbose=verbose
+            )
+    except INPUT_ERRORS as error:
+        typer.echo(f"feddc: {error}", err=True)
+        return 2
+    except SimulationFailed as failure:
+        typer.echo(f"feddc: {failure.reason}; log: {failure.log_path}", err=True)
+        return 1
+    except Stopped as stopped:
+        typer.echo(f"feddc: stopped; {_kept(folder)}", err=True)
+        return stopped.exit_code
+    if json_output:
+        typer.echo(json.dumps({key: summary[key] for key in JSON_KEYS}))
+    else:
+        Console().print(progress.closing_table(summary, folder))
+    return 0
+
+
+def _kept(folder: Path) -> str:
+    files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return f"kept in {folder}: {', '.join(files)}" if files else "nothing had been written"
+
+
+@contextmanager
+def _signals_as_exceptions() -> Iterator[None]:
+    """Turn Ctrl-C, `kill` and a closed terminal into Stopped, so that everything is cleared up."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Stopped(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # A signal that is ignored stays so: that is how nohup keeps a command alive.
+    before = {n: h for n in numbers if (h := signal.getsignal(n)) is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,143 @@
+"""All models of a leg trained in one call a round: for networks whose steps are small."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lab.engine.data import HospitalData
+from lab.engine.routes import Positions, Work
+from lab.engine.stack import Stack
+from lab.engine.training import Anchors, LegFigures
+from learning import optimizers
+from learning.losses import losses_of, predictions
+from learning.stacked import StackedNetwork
+from learning.trainer import Network, optimizer_spec
+
+
+class Batched:
+    """Trains a stack of models together."""
+
+    def __init__(
+        self, network: Network, stacked: StackedNetwork, stack: Stack, data: HospitalData
+    ) -> None:
+        self._network, self._settings = stacked, network.settings
+        self._spec = optimizer_spec(network.settings)
+        self._stack, self._data = stack, data
+        self._whole = _Models(stack)
+
+    def train(self, work: Work, anchors: Anchors) -> LegFigures:
+        parts = [self._train_together(work, members, anchors) for members in self._groups(work)]
+        if len(parts) == 1:
+            return parts[0]
+        members = [part.members for part in parts if part.members is not None]
+        return LegFigures(
+            torch.cat([part.losses for part in parts]),
+            torch.cat([part.accuracies for part in parts]),
+            np.concatenate(members),
+        )
+
+    def _groups(self, work: Work) -> list[Positions]:
+        """Part the work where batches can't be padded: BatchNorm would count the padding.
+
+        Those who begin earlier come first: who trains in a round is then always a group's head.
+        """
+        order = np.argsort(work.first_rounds, kind="stable")
+        if not self._network.mixes_examples:
+            return [order]
+        sizes = self._data.batch_sizes[work.hospitals[order]]
+        return [order[sizes == size] for size in np.unique(sizes)]
+
+    def _train_together(self, work: Work, members: Positions, anchors: Anchors) -> LegFigures:
+        first_rounds = work.first_rounds[members]
+        if len(members) == len(self._whole) and first_rounds[0] == first_rounds[-1]:
+            # In the order of the stack, so that examples are moved and not models.
+            members = np.argsort(work.slots)
+            figures = self._train(self._whole, work, members, first_rounds, anchors)
+        else:
+            rows = torch.from_numpy(work.slots[members]).to(self._data.labels.device)
+            models = _Models(self._stack.take(rows))
+            figures = self._train(models, work, members, first_rounds, anchors)
+            self._stack.put(rows, models.stack)
+        return LegFigures(*figures, members)
+
+    def _train(
+        self,
+        models: "_Models",
+        work: Work,
+        members: Positions,
+        first_rounds: Positions,
+        anchors: Anchors,
+    ) -> tuple[Tensor, Tensor]:
+        hospitals = work.hospitals[members]
+        total: tuple[Tensor, Tensor] | None = None
+        active = 0
+        for round_ in range(int(first_rounds[0]), work.last_round + 1):
+            now = int(np.searchsorted(first_rounds, round_, side="right"))
+            if now > active:  # more hospitals join in
+                active = now
+                here = hospitals[:active]
+                part = models if active == len(models) else _Models(models.stack.first(active))
+                self._network.load(part.parameters, part.stack.buffers)
+                pull = anchors.stacked(here) if self._settings.proximal_mu else None
+                weights = self._data.weights(here)
+            figures = self._step(part, here, round_, weights, pull)
+            if work.last_round == first_rounds[0]:  # one round: there is nothing to add up
+                return figures
+            if total is None:
+                total = figures[0].new_zeros(len(members)), figures[1].new_zeros(len(members))
+            for column, figure in zip(total, figures, strict=True):
+                column[:active] += figure
+        rounds = torch.from_numpy(work.last_round + 1 - first_rounds).to(self._data.labels.device)
+        if total is None:
+            raise ValueError("a leg without rounds")
+        return total[0] / rounds, total[1] / rounds
+
+    def _step(
+        self,
+        models: "_Models",
+        hospitals: Positions,
+        round_: int,
+        weights: Tensor | None,
+        pull: tuple[Mapping[str, Tensor], Tensor | None] | None,
+    ) -> tuple[Tensor, Tensor]:
+        features, labels = self._data.many(hospitals, round_)
+        outputs = self._network(features)
+        losses = losses_of(self._settings.loss, outputs, labels, weights)
+        # The models share nothing, so the gradient of the sum is each model's own.
+        gradients = torch.autograd.grad(losses.sum(), list(models.parameters.values()))
+        named = dict(zip(models.parameters, gradients, strict=True))
+        if pull is not None:
+            _pull(named, models.stack.parameters, *pull, mu=self._settings.proximal_mu)
+        rate = self._settings.learning_rate_at(round_)
+        optimizers.step(self._spec, models.parameters, named, models.stack.optimizer, rate)
+        hits = (predictions(outputs.detach()) == labels).to(losses.dtype)
+        return losses.detach(), hits.mean(1) if weights is None else (hits * weights).sum(1)
+
+
+class _Models:
+    """A stack, and its parameters once more as what gradients are taken of."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack = stack
+        self.parameters = {n: t.detach().requires_grad_() for n, t in stack.parameters.items()}
+
+    def __len__(self) -> int:
+        return len(next(iter(self.parameters.values())))
+
+
+def _pull(
+    gradients: dict[str, Tensor],
+    parameters: Mapping[str, Tensor],
+    anchors: Mapping[str, Tensor],
+    anchored: Tensor | None,
+    *,
+    mu: float,
+) -> None:
+    """Add ∇ of FedProx's term μ/2‖w − w̄‖²; where no aggregate was received yet, nothing."""
+    for name, gradient in gradients.items():
+        difference = parameters[name] - anchors[name]
+        if anchored is not None:
+            difference *= anchored.reshape(-1, *[1] * (difference.ndim - 1)).to(difference.device)
+        gradients[name] = gradient.add(difference, alpha=mu)

@@ -1,0 +1,1 @@
+"""FedDC on Flower's simulation engine, and in this process."""

@@ -1,0 +1,139 @@
+"""FedDC on Flower's simulation engine: from settings to the summary of a finished run."""
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from lab.flower.simulation_engine import EngineError, joins_ray_cluster, run_app
+from learning.data import DataError
+from learning.models import ModelError
+from learning.settings import SettingsError
+from server_app.config.run_config import Settings, preflight
+from server_app.experiment.event_file import Event, EventFile
+
+SERVER_APP, CLIENT_APP = "server_app.app:app", "client_app.courier:app"
+INPUT_ERRORS = (SettingsError, DataError, ModelError)
+_CLOSING_SECONDS = 60.0
+
+
+class SimulationFailed(RuntimeError):
+    """A run that was started and did not succeed."""
+
+    def __init__(self, reason: str, log_path: Path) -> None:
+        super().__init__(reason)
+        self.reason, self.log_path = reason, log_path
+
+
+def simulate(
+    settings: Settings,
+    *,
+    run_dir: Path,
+    cpus: int | None = None,
+    on_event: Callable[[Event], None] | None = None,
+    verbose: bool = False,
+) -> dict[str, Any]:
+    """Run FedDC on simulated hospitals and return the run's summary.
+
+    Results go to `run_dir`, which must not hold a run already. `on_event` gets a "starting" when
+    the input is found to be right, then every line of metrics.jsonl soon after it is written.
+    Wrong input is one of INPUT_ERRORS, before anything is started; whatever goes wrong later is a
+    SimulationFailed.
+    """
+    run_dir = run_dir.expanduser().resolve()
+    settings = settings.replace(run_dir=str(run_dir))
+    _check_cpus(cpus)
+    preflight(settings)
+    log_path = _new_log(run_dir)
+    tell = on_event or (lambda _: None)
+    tell({"event": "starting"})
+    events = _Events(run_dir / "metrics.jsonl", tell)
+    try:
+        flower = run_app(
+            server_app=SERVER_APP,
+            client_app=CLIENT_APP,
+            config=settings.as_config(),
+            nodes=settings.algorithm.hospitals,
+            cpus=cpus,
+            log_path=log_path,
+            watch=events.read,
+            verbose=verbose,
+        )
+    except EngineError as error:
+        raise SimulationFailed(events.failure() or str(error), log_path) from error
+    if reason := events.failure() or _flower_failure(flower.status, flower.details):
+        raise SimulationFailed(reason, log_path)
+    return _summary(run_dir, events, log_path)
+
+
+def default_run_dir() -> Path:
+    """Return a new folder's name under `runs` in the current folder."""
+    return Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
+
+
+class _Events:
+    """Follows metrics.jsonl, which the ServerApp writes while it runs."""
+
+    def __init__(self, path: Path, on_event: Callable[[Event], None]) -> None:
+        self._file, self._on_event = EventFile(path), on_event
+        self._ended = 0.0
+        self.end: Event | None = None
+
+    def read(self) -> None:
+        """Pass on the lines written since the last call."""
+        for event in self._file.new_events():
+            if event.get("event") == "end":
+                self.end, self._ended = event, time.monotonic()
+            self._on_event(event)
+        if self.end and time.monotonic() - self._ended > _CLOSING_SECONDS:
+            raise EngineError(f"Flower did not end the run in {_CLOSING_SECONDS:.0f} s")
+
+    def failure(self) -> str | None:
+        """Return the ServerApp's own account of why it failed, if it gave one."""
+        if self.end is None or self.end.get("status") == "completed":
+            return None
+        return str(self.end.get("reason") or "the ServerApp failed without a reason")
+
+
+def _flower_failure(status: str, details: str) -> str | None:
+    if status == "finished:completed":
+        return None
+    # Flower's details begin with the same words for every exception of a ServerApp.
+    said = details.removeprefix("Simulation failed with exception: ").strip()
+    return f"{_one_line(said)} (Flower: {status})" if said else f"Flower says {status}"
+
+
+def _summary(run_dir: Path, events: _Events, log_path: Path) -> dict[str, Any]:
+    if events.end is None:
+        raise SimulationFailed("the ServerApp ended without saying how the run went", log_path)
+    try:
+        summary: dict[str, Any] = json.loads((run_dir / "summary.json").read_text("utf-8"))
+    except FileNotFoundError:
+        raise SimulationFailed("the ServerApp ended without a summary", log_path) from None
+    return summary
+
+
+def _check_cpus(cpus: int | None) -> None:
+    if cpus is not None and joins_ray_cluster():
+        address = os.environ["RAY_ADDRESS"]
+        raise SettingsError(f"cpus can't be chosen for the Ray cluster at RAY_ADDRESS={address}")
+    if cpus is not None and cpus < 1:
+        raise SettingsError(f"cpus must be at least 1, got {cpus}")
+
+
+def _new_log(run_dir: Path) -> Path:
+    log_path = run_dir / "flower.log"
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        log_path.write_text("")
+    except OSError as error:
+        raise SettingsError(f"run-dir {run_dir} can't be written: {error.strerror}") from error
+    return log_path
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

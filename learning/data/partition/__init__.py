@@ -1,0 +1,1 @@
+"""Who gets which examples: held-out data, groups, partitions."""

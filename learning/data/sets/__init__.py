@@ -1,0 +1,1 @@
+"""The data sets by name: one module reads each."""

@@ -1,0 +1,163 @@
+"""A table of a user's own: one csv file, one line for each example, numbers and a label."""
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.data.examples import DataError, Dataset, Examples
+from learning.data.options import DataOptions
+from learning.data.partition.grouping import GROUP_COLUMNS, set_apart, unite
+from learning.data.scaling import standardise
+from learning.data.sources import read_text, require
+
+
+def csv_file(folder: Path | None, seed: int, options: DataOptions) -> Dataset:
+    """Read the file `folder`, or the only csv file in it; standardised over the training pool.
+
+    Features are ordered by their columns' names, so that hospitals whose files have the same
+    columns in another order still feed the same model.
+    """
+    path = _only_csv(require("csv", folder))
+    table = _read(path)
+    grouping = _group_columns(table, options.group_column)
+    silo_column = [options.silo_column] if options.silo_column else []
+    for setting, columns in (
+        ("label-column", [options.label_column]),
+        ("silo-column", silo_column),
+        ("group-column", grouping),
+    ):
+        for column in columns:
+            table.require(column, setting)
+
+    # A patient's number is never a feature, also when patients need not stay together.
+    others = {options.label_column, *silo_column, *grouping, *GROUP_COLUMNS}
+    names = sorted(set(table.header) - others)
+    if not names:
+        raise DataError(f"{path}: no columns besides {', '.join(table.header)}; add features")
+    values = np.array([table.numbers(name) for name in names], dtype=np.float64).T
+    classes, labels = _labels(table, options)
+    groups = unite(*[table.column(name) for name in grouping]) if grouping else None
+    silos = np.array(table.filled(silo_column[0]), dtype=np.str_) if silo_column else None
+
+    pool, test = set_apart(len(labels), groups, options.test_share, seed)
+    features = standardise(values, pool) if options.standardise else values.astype(np.float32)
+    examples = Examples(features, labels, groups, silos)
+    return Dataset("csv", examples.take(pool), examples.take(test), classes)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A file's cells. Messages give the place, never the cell: it may be a patient's."""
+
+    path: Path
+    header: list[str]
+    rows: list[list[str]]
+    lines: list[int]
+
+    def require(self, column: str, setting: str) -> None:
+        if column not in self.header:
+            raise DataError(
+                f"{self.path}: no column {column!r}; set {setting} to one of its "
+                f"comma-separated columns: {', '.join(self.header)}"
+            )
+
+    def column(self, name: str) -> list[str]:
+        at = self.header.index(name)
+        return [row[at].strip() for row in self.rows]
+
+    def filled(self, name: str) -> list[str]:
+        cells = self.column(name)
+        if "" in cells:
+            raise self._wrong(cells.index(""), name, "is empty; fill it or remove the line")
+        return cells
+
+    def numbers(self, name: str) -> list[float]:
+        numbers = []
+        for row, cell in enumerate(self.filled(name)):
+            try:
+                number = float(cell)
+            except ValueError:
+                number = math.nan
+            if not math.isfinite(number):
+                raise self._wrong(row, name, "is not a number; correct it or remove the column")
+            numbers.append(number)
+        return numbers
+
+    def _wrong(self, row: int, column: str, what: str) -> DataError:
+        return DataError(f"{self.path}, line {self.lines[row]}: column {column!r} {what}")
+
+    def labels(self, name: str, classes: Sequence[str]) -> NDArray[np.int64]:
+        position = {label: index for index, label in enumerate(classes)}
+        cells = self.filled(name)
+        for row, cell in enumerate(cells):
+            if cell not in position:
+                raise self._wrong(row, name, f"is none of the classes {', '.join(classes)}")
+        return np.array([position[cell] for cell in cells], dtype=np.int64)
+
+
+def _only_csv(place: Path) -> Path:
+    if place.is_file():
+        return place
+    found = sorted(path for path in place.iterdir() if path.suffix.lower() == ".csv")
+    if len(found) != 1:
+        raise DataError(
+            f"{place}: {len(found)} csv files where exactly one is expected; "
+            "let data-dir name the file itself"
+        )
+    return found[0]
+
+
+def _read(path: Path) -> _Table:
+    reader = csv.reader(io.StringIO(read_text(path), newline=""))
+    header, rows, lines = [], [], []
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        for row in reader:
+            if len(row) not in (0, len(header)):
+                raise DataError(
+                    f"{path}, line {reader.line_num}: {len(row)} cells where the header has "
+                    f"{len(header)}; correct the line"
+                )
+            if row:
+                rows.append(row)
+                lines.append(reader.line_num)
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: {error}; correct the line") from error
+    twice = sorted({name for name in header if header.count(name) > 1})
+    if twice:
+        raise DataError(f"{path}: column {twice[0]!r} is there twice; rename or remove one")
+    if not rows:
+        raise DataError(f"{path}: no examples in it; expected a header and a line for each")
+    return _Table(path, header, rows, lines)
+
+
+def _group_columns(table: _Table, setting: str) -> list[str]:
+    if setting == "none":
+        return []
+    if setting == "auto":
+        return [name for name in GROUP_COLUMNS if name in table.header]
+    return [setting]
+
+
+def _labels(table: _Table, options: DataOptions) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    classes = options.classes or tuple(_in_order(set(table.filled(options.label_column))))
+    if len(classes) < 2:
+        raise DataError(
+            f"{table.path}: only one class in column {options.label_column!r}; name all of the "
+            "study's classes with the setting classes"
+        )
+    return classes, table.labels(options.label_column, classes)
+
+
+def _in_order(labels: set[str]) -> list[str]:
+    """Sort 2 before 10 if all labels are numbers, else as text."""
+    try:
+        return sorted(labels, key=lambda label: (float(label), label))
+    except ValueError:
+        return sorted(labels)

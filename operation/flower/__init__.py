@@ -1,0 +1,1 @@
+"""Every use of Flower that is not its public interface."""

@@ -1,0 +1,35 @@
+"""Flower's SuperLink, kept from filling the memory with the models that pass through it.
+
+The models themselves are in its database. What grows is beside them: requests that wait for a rare
+garbage collection, the page caches of a dozen database connections, and blocks that the C library
+keeps for later. All three are settings of the process: the first two are set here, the last in the
+environment it is started with (serving.py). Flower's code runs as it is.
+
+    python -m operation.flower.superlink OPTIONS-OF-FLOWER-SUPERLINK...
+"""
+
+import gc
+import sqlite3
+
+import flwr.superlink.main  # noqa: F401 (all that it imports, before the freeze)
+from flwr.superlink.cli import flower_superlink
+
+_DATABASE_CACHE_BYTES = 8 * 1024 * 1024  # of all connections together; Flower allows each 64 MB
+# Python's own are (700, 10, 10), and a full collection waits until a quarter of everything is new:
+# with all that was imported set aside, that is soon.
+_COLLECT_AFTER = (500, 5, 2)
+
+
+def main() -> None:
+    """Serve as `flower-superlink` does."""
+    with sqlite3.connect(":memory:") as connection:  # it holds for the whole process
+        connection.execute(f"PRAGMA soft_heap_limit = {_DATABASE_CACHE_BYTES}")
+    connection.close()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECT_AFTER)
+    flower_superlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""When models are handed over and when they are aggregated: rounds grouped into legs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from .randomness import stream
+
+
+class Ending(StrEnum):
+    """How a leg ends."""
+
+    HAND_OVER = "hand-over"
+    AGGREGATION = "aggregation"
+
+
+@dataclass(frozen=True)
+class Leg:
+    """The rounds from one communication to the next; legs count from 1, rounds from 0."""
+
+    number: int
+    first_round: int
+    local_rounds: int
+    ending: Ending
+
+    @property
+    def last_round(self) -> int:
+        return self.first_round + self.local_rounds - 1
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All legs of an experiment of `rounds` rounds.
+
+    Round t ends in a hand-over when t mod d = d−1 and in an aggregation when t mod b = b−1
+    (Algorithm 1); where both fall together the aggregation wins, and the last round always
+    aggregates because the algorithm's output is the aggregate. A period of `None` never comes.
+
+    Parameters
+    ----------
+    ramp
+        The first gaps between aggregations are 1, 2, 4, … rounds until `aggregation_period`.
+    tail
+        In the last share of the rounds every communication aggregates.
+    secret
+        Gives the random schedule of the paper's section on privacy: models travel every
+        `daisy_period` rounds, and each time it is an aggregation with probability d/b, drawn from
+        this seed, which only the coordinator knows.
+    """
+
+    rounds: int
+    daisy_period: int | None
+    aggregation_period: int | None
+    ramp: bool = False
+    tail: float = 0.0
+    secret: bytes | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, period in (
+            ("rounds", self.rounds),
+            ("daisy_period", self.daisy_period),
+            ("aggregation_period", self.aggregation_period),
+        ):
+            if period is not None and period < 1:
+                raise ValueError(f"{name} must be at least 1, got {period}")
+        if not 0 <= self.tail < 1:
+            raise ValueError(f"tail must be at least 0 and less than 1, got {self.tail}")
+        if self.ramp and self.aggregation_period is None:
+            raise ValueError("ramp needs an aggregation_period")
+        if self.secret is not None:
+            d, b = self.daisy_period, self.aggregation_period
+            if d is None or b is None or d > b:
+                raise ValueError(
+                    "a random schedule needs daisy_period ≤ aggregation_period, "
+                    f"got {self.daisy_period} and {self.aggregation_period}"
+                )
+            if self.ramp or self.tail:
+                raise ValueError("a random schedule can't be combined with ramp or tail")
+
+    @cached_property
+    def legs(self) -> tuple[Leg, ...]:
+        return tuple(self._legs())
+
+    def _legs(self) -> Iterator[Leg]:
+        number, first = 1, 0
+        aggregations = self._aggregations()
+        for t in range(self.rounds):
+            hand_over = self.daisy_period is not None and (t + 1) % self.daisy_period == 0
+            if t in aggregations or hand_over:
+                ending = Ending.AGGREGATION if t in aggregations else Ending.HAND_OVER
+                yield Leg(number, first, t + 1 - first, ending)
+                number, first = number + 1, t + 1
+
+    def _aggregations(self) -> set[int]:
+        """Return the rounds that end in an aggregation."""
+        last = self.rounds - 1
+        if self.secret is not None:
+            return {last} | self._drawn(self.secret)
+        rounds = {last}
+        if self.aggregation_period is not None and self.ramp:
+            t, gap = 0, 1
+            while t < last:
+                rounds.add(t)
+                gap = min(2 * gap, self.aggregation_period)
+                t += gap
+        elif self.aggregation_period is not None:
+            rounds |= set(range(self.aggregation_period - 1, self.rounds, self.aggregation_period))
+        if self.daisy_period is not None and self.tail:
+            start = self.rounds - round(self.tail * self.rounds)
+            hand_overs = range(self.daisy_period - 1, self.rounds, self.daisy_period)
+            rounds |= {t for t in hand_overs if t >= start}
+        return rounds
+
+    def _drawn(self, secret: bytes) -> set[int]:
+        d, b = self.daisy_period, self.aggregation_period
+        if d is None or b is None:  # refused in __post_init__; said again for the type checker
+            return set()
+        times = range(d - 1, self.rounds, d)
+        return {t for t in times if stream(secret, "schedule", t).random() < d / b}

@@ -1,0 +1,1 @@
+"""Who takes part in a study, and how its members reach the coordinator."""

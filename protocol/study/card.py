@@ -1,0 +1,122 @@
+"""The card: what a hospital sends to the coordinator in order to be enrolled."""
+
+import json
+from dataclasses import dataclass
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import SECP384R1, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_ssh_public_key,
+)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from protocol.keys import (
+    IDENTITY_BYTES,
+    SIGNATURE_BYTES,
+    Identity,
+    is_identity,
+    verify,
+)
+
+from .roster import NAME_PATTERN, fingerprint
+
+_PURPOSE = "card"
+MAX_BYTES = 10_000
+
+
+class CardError(ValueError):
+    """The bytes are not a hospital's card."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A hospital's name and public keys. Nothing in it is secret.
+
+    The transport key is its SuperNode's: it proves a connection, nothing else. The identity signs
+    for the whole card, so that whoever compares the fingerprint has checked the rest as well.
+    """
+
+    name: str
+    identity: bytes
+    transport: str  # one line in OpenSSH's format
+    signature: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.identity)
+
+    @property
+    def transport_pem(self) -> bytes:
+        """The transport key as Flower keeps it."""
+        return _transport_key(self.transport).public_bytes(
+            Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+        )
+
+    @staticmethod
+    def make(name: str, identity: Identity, transport: str) -> "Card":
+        signature = identity.sign(_PURPOSE, _content(name, identity.public, transport))
+        return Card(name, identity.public, transport, signature)
+
+    def to_json(self) -> str:
+        fields = {
+            "name": self.name,
+            "identity": self.identity.hex(),
+            "transport": self.transport,
+            "fingerprint": self.fingerprint,
+            "signature": self.signature.hex(),
+        }
+        return json.dumps(fields, indent=2) + "\n"
+
+    @staticmethod
+    def from_json(data: bytes) -> "Card":
+        """Read a card and check its signature; anything else raises CardError."""
+        if len(data) > MAX_BYTES:
+            raise CardError(f"a card has at most {MAX_BYTES} bytes, got {len(data)}")
+        try:
+            form = _Form.model_validate_json(data)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in problem["loc"]) or "card"
+            raise CardError(f"{where}: {problem['msg']}") from error
+        card = Card(
+            form.name,
+            bytes.fromhex(form.identity),
+            form.transport,
+            bytes.fromhex(form.signature),
+        )
+        _transport_key(card.transport)
+        if not is_identity(card.identity):
+            raise CardError("identity: a key that anybody can sign for")
+        content = _content(card.name, card.identity, card.transport)
+        if not verify(card.identity, _PURPOSE, content, card.signature):
+            raise CardError("not signed by the identity in it")
+        if form.fingerprint != card.fingerprint:
+            raise CardError(f"fingerprint: the identity's is {card.fingerprint}")
+        return card
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(pattern=NAME_PATTERN)
+    identity: str = Field(pattern=rf"^[0-9a-f]{{{2 * IDENTITY_BYTES}}}$")
+    transport: str = Field(pattern=r"^ecdsa-sha2-nistp384 [A-Za-z0-9+/=]+$", max_length=400)
+    fingerprint: str
+    signature: str = Field(pattern=rf"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")
+
+
+def _content(name: str, identity: bytes, transport: str) -> bytes:
+    fields = {"identity": identity.hex(), "name": name, "transport": transport, "version": 1}
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _transport_key(line: str) -> EllipticCurvePublicKey:
+    try:
+        key = load_ssh_public_key(line.encode())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise CardError("transport: not a public key in OpenSSH's format") from error
+    if not isinstance(key, EllipticCurvePublicKey) or not isinstance(key.curve, SECP384R1):
+        raise CardError("transport: not an ECDSA key on the curve P-384")
+    return key

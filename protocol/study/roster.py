@@ -1,0 +1,176 @@
+"""The roster: who is in a study, agreed outside the system and pinned at every hospital."""
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from protocol.keys import (
+    IDENTITY_BYTES,
+    SIGNATURE_BYTES,
+    Identity,
+    is_identity,
+    verify,
+)
+
+_PURPOSE = "roster"
+MAX_MEMBERS = 1_000  # everyone seals a share for everyone: a million of them
+MAX_BYTES = 200_000
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$"
+_Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+_Identity = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * IDENTITY_BYTES}}}$")]
+
+
+def check_name(name: str) -> str:
+    """Return a name that a roster takes; ValueError says what is wrong with any other."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise ValueError(
+            "must be 1 to 64 letters, digits, spaces, dots, hyphens or underscores, "
+            f"the first a letter or digit, got {name!r}"
+        )
+    return name
+
+
+class RosterError(ValueError):
+    """The bytes are not a roster, or not signed by the coordinator they name."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A hospital: its name and its public identity."""
+
+    name: str
+    identity: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.identity)
+
+
+@dataclass(frozen=True)
+class Roster:
+    """The members of a study, sorted by name, and the coordinator; `epoch` counts its versions."""
+
+    study: str
+    epoch: int
+    coordinator: bytes
+    members: tuple[Member, ...]
+
+    @cached_property
+    def content(self) -> bytes:
+        """The roster in canonical form: what is signed, fingerprinted and pinned."""
+        return _canonical(
+            {
+                "version": 1,
+                "study": self.study,
+                "epoch": self.epoch,
+                "coordinator": self.coordinator.hex(),
+                "members": [
+                    {"name": member.name, "identity": member.identity.hex()}
+                    for member in self.members
+                ],
+            }
+        )
+
+    @cached_property
+    def digest(self) -> bytes:
+        return hashlib.sha256(self.content).digest()
+
+    @property
+    def fingerprint(self) -> str:
+        """The digest for people: 160 bits in eight groups that can be read out over a telephone."""
+        return fingerprint(self.content)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        return tuple(member.name for member in self.members)
+
+    def identity_of(self, name: str) -> bytes | None:
+        """Return a member's public identity, or nothing for a stranger."""
+        return self._identities.get(name)
+
+    @cached_property
+    def _identities(self) -> dict[str, bytes]:
+        return {member.name: member.identity for member in self.members}
+
+    def signed(self, coordinator: Identity) -> bytes:
+        """Return the roster as the coordinator hands it out: content, then signature."""
+        if coordinator.public != self.coordinator:
+            raise RosterError("only the coordinator that the roster names can sign it")
+        return self.content + coordinator.sign(_PURPOSE, self.content)
+
+    @staticmethod
+    def from_signed(data: bytes) -> "Roster":
+        """Read a signed roster; anything but exactly that raises RosterError."""
+        content, signature = data[:-SIGNATURE_BYTES], data[-SIGNATURE_BYTES:]
+        roster = Roster.from_content(content)
+        if not verify(roster.coordinator, _PURPOSE, content, signature):
+            raise RosterError("not signed by the coordinator it names")
+        return roster
+
+    @staticmethod
+    def from_content(content: bytes) -> "Roster":
+        if len(content) > MAX_BYTES:
+            raise RosterError(f"a roster has at most {MAX_BYTES} bytes, got {len(content)}")
+        try:
+            form = _Form.model_validate_json(content)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in problem["loc"]) or "roster"
+            raise RosterError(f"{where}: {problem['msg']}") from error
+        members = tuple(Member(m.name, bytes.fromhex(m.identity)) for m in form.members)
+        roster = Roster(form.study, form.epoch, bytes.fromhex(form.coordinator), members)
+        if roster.content != content:
+            raise RosterError("not in canonical form")
+        roster._check()
+        return roster
+
+    @staticmethod
+    def make(study: str, epoch: int, coordinator: bytes, members: list[Member]) -> "Roster":
+        """Make a roster of these members, in any order; RosterError says what is wrong."""
+        ordered = tuple(sorted(members, key=lambda member: member.name))
+        return Roster.from_content(Roster(study, epoch, coordinator, ordered).content)
+
+    def _check(self) -> None:
+        if list(self.names) != sorted(set(self.names)):
+            raise RosterError("members must have different names and be sorted by them")
+        if len({" ".join(name.lower().split()) for name in self.names}) != len(self.names):
+            raise RosterError("two members' names differ only in capitals or spaces")
+        identities = [self.coordinator, *(member.identity for member in self.members)]
+        if len(set(identities)) != len(identities):
+            raise RosterError("two members, or a member and the coordinator, share an identity")
+        if not all(is_identity(identity) for identity in identities):
+            raise RosterError("an identity is a key that anybody can sign for")
+
+
+def fingerprint(data: bytes) -> str:
+    """Return 160 bits of SHA-256 in Base32 (A–Z, 2–7), eight groups of four."""
+    text = base64.b32encode(hashlib.sha256(data).digest()[:20]).decode()
+    return " ".join(text[start : start + 4] for start in range(0, len(text), 4))
+
+
+class _Strict(BaseModel):
+    # Unknown fields are refused as not canonical: to name them would let the sender write our log.
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class _MemberForm(_Strict):
+    name: _Name
+    identity: _Identity
+
+
+class _Form(_Strict):
+    version: Literal[1]
+    study: _Name
+    epoch: Annotated[int, Field(ge=1, lt=2**31)]
+    coordinator: _Identity
+    members: Annotated[list[_MemberForm], Field(min_length=2, max_length=MAX_MEMBERS)]
+
+
+def _canonical(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

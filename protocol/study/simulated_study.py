@@ -1,0 +1,35 @@
+"""A study made on the spot: identities for simulated hospitals, all derived from the seed.
+
+Nothing here protects anything. It lets simulated hospitals run the code that real ones run.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from protocol.keys import Identity
+from protocol.randomness import derive_seed
+
+from .roster import Member, Roster
+
+_STUDY = "simulation"
+
+
+@dataclass(frozen=True)
+class SimulatedStudy:
+    """The roster of a simulation and the private identities behind it."""
+
+    roster: Roster
+    coordinator: Identity
+    identities: dict[str, Identity]
+
+
+def simulated_study(seed: int, names: Iterable[str]) -> SimulatedStudy:
+    """Make the study of these hospitals; the same seed and names, the same study."""
+    coordinator = Identity.from_bytes(derive_seed(seed, "identity of the coordinator"))
+    identities = {
+        name: Identity.from_bytes(derive_seed(seed, f"identity of hospital {name}"))
+        for name in names
+    }
+    members = [Member(name, identity.public) for name, identity in identities.items()]
+    roster = Roster.make(_STUDY, 1, coordinator.public, members)
+    return SimulatedStudy(roster, coordinator, identities)

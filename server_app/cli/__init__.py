@@ -1,0 +1,1 @@
+"""The `feddc coordinator` commands."""

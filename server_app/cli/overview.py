@@ -1,0 +1,115 @@
+"""What the coordinator wants to know at a glance: services, hospitals, experiments."""
+
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from server_app.experiment.live_view import ago
+from server_app.services import background
+from server_app.services.supervisor import PARTS
+from server_app.study import certificates
+from server_app.study.study_folder import Study
+from server_app.study.study_members import enrolled, is_roster_current
+
+
+def overview(study: Study) -> dict[str, Any]:
+    """Return the state of a study; without the SuperLink, what the folder tells."""
+    from server_app.experiment.experiment_control import experiment_folders, standing
+    from server_app.study.registration import NotUp, control
+
+    try:
+        api = control(study)
+        nodes = {node.name: node for node in api.nodes()}
+    except NotUp:
+        api, nodes = None, {}
+    hospitals = []
+    for card in enrolled(study):
+        node = nodes.get(card.name)
+        hospitals.append(
+            {
+                "name": card.name,
+                "connected": node is not None and node.is_online,
+                "last_seen": node.last_seen if node else None,
+            }
+        )
+    stands = [standing(study, folder, api) for folder in experiment_folders(study)]
+    return {
+        "study": study.name,
+        "folder": str(study.folder),
+        "address": str(study.address),
+        "services": {part: background.answers(study, part) for part in PARTS},
+        "certificate_days": certificates.days_left(study.tls),
+        "epoch": study.roster().epoch if study.roster_file.exists() else None,
+        "roster_is_current": is_roster_current(study),
+        "hospitals": hospitals,
+        "experiments": [
+            {
+                "id": stand.experiment,
+                "state": stand.state,
+                "reason": stand.reason,
+                "leg": stand.leg,
+                "legs": stand.legs,
+            }
+            for stand in stands
+        ],
+    }
+
+
+def show(seen: dict[str, Any], console: Console) -> None:
+    """Print an overview for people."""
+    console.print(_facts(seen))
+    console.print()
+    console.print(_hospitals(seen["hospitals"]))
+    if seen["experiments"]:
+        console.print()
+        console.print(_experiments(seen["experiments"]))
+
+
+def _facts(seen: dict[str, Any]) -> Table:
+    table = _table("", "")
+    table.show_header = False
+    up = [name for name, answers in seen["services"].items() if answers]
+    down = [name for name, answers in seen["services"].items() if not answers]
+    state = f"up ({', '.join(up)})" if not down else f"{', '.join(down)} not up"
+    roster = "none yet" if seen["epoch"] is None else f"epoch {seen['epoch']}"
+    if seen["epoch"] is not None and not seen["roster_is_current"]:
+        roster += "; the members have changed since: `feddc coordinator roster`"
+    certificate = f"good for {seen['certificate_days']} days"
+    if seen["certificate_days"] < certificates.RENEW_DAYS:
+        certificate += ": the next `up` renews it"
+    for name, value in {
+        "study": seen["study"],
+        "folder": seen["folder"],
+        "address": seen["address"],
+        "services": state,
+        "certificate": certificate,
+        "roster": roster,
+    }.items():
+        table.add_row(name, Text(value))
+    return table
+
+
+def _hospitals(hospitals: list[dict[str, Any]]) -> Table:
+    table = _table("hospital", "connected", "last seen")
+    for hospital in hospitals:
+        connected = "yes" if hospital["connected"] else "no"
+        seen = "now" if hospital["connected"] else ago(hospital["last_seen"], time.time())
+        table.add_row(Text(hospital["name"]), connected, seen)
+    if not hospitals:
+        table.add_row("none yet: `feddc coordinator enrol HOSPITAL-FILE`")
+    return table
+
+
+def _experiments(experiments: list[dict[str, Any]]) -> Table:
+    table = _table("experiment", "state", "leg", "")
+    for experiment in experiments:
+        legs = f"{experiment['leg']}/{experiment['legs']}" if experiment["legs"] else "–"
+        table.add_row(experiment["id"], experiment["state"], legs, Text(experiment["reason"]))
+    return table
+
+
+def _table(*titles: str) -> Table:
+    return Table(*titles, box=None, pad_edge=False, padding=(0, 2, 0, 0))

@@ -1,0 +1,1 @@
+"""A run's settings, checked once before anything starts."""

@@ -1,0 +1,64 @@
+"""The strategies that FedDC can wrap, by the name they have in the run configuration."""
+
+from collections.abc import Callable
+
+from flwr.serverapp.strategy import (
+    Bulyan,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedProx,
+    FedTrimmedAvg,
+    FedYogi,
+    Krum,
+    MultiKrum,
+    QFedAvg,
+    Strategy,
+)
+
+from strategies.aggregators.geometric_median import GeometricMedian
+from strategies.aggregators.radon import RadonPoint
+from strategies.routing import planner
+
+from .run_config import Aggregator, Settings
+
+_ADAPTIVE_RATE, _MOMENTUM_RATE = 0.1, 1.0
+
+
+def build_aggregator(settings: Settings, *, route_seed: bytes) -> Strategy:
+    """Return the strategy that the settings name."""
+    chosen = settings.algorithm
+    adaptive = chosen.server_learning_rate or _ADAPTIVE_RATE
+    momentum_rate = chosen.server_learning_rate or _MOMENTUM_RATE
+    builders: dict[Aggregator, Callable[[], Strategy]] = {
+        "fedavg": FedAvg,
+        "fedavgm": lambda: FedAvgM(
+            server_learning_rate=momentum_rate, server_momentum=chosen.server_momentum
+        ),
+        "fedprox": lambda: FedProx(proximal_mu=chosen.proximal_mu),
+        "fedadam": lambda: FedAdam(eta=adaptive),
+        "fedyogi": lambda: FedYogi(eta=adaptive),
+        "fedadagrad": lambda: FedAdagrad(eta=adaptive),
+        "median": FedMedian,
+        "trimmed-mean": lambda: FedTrimmedAvg(beta=chosen.trim),
+        "krum": lambda: Krum(num_malicious_nodes=chosen.malicious),
+        "multi-krum": lambda: MultiKrum(
+            num_malicious_nodes=chosen.malicious,
+            # Of a leg's cohort, not of the study: else all of a small cohort would be selected.
+            num_nodes_to_select=max(1, cohort_size(settings) - chosen.malicious),
+        ),
+        "bulyan": lambda: Bulyan(num_malicious_nodes=chosen.malicious),
+        "qfedavg": lambda: QFedAvg(
+            client_learning_rate=settings.training.learning_rate, q=chosen.fairness
+        ),
+        "radon": lambda: RadonPoint(iterations=chosen.radon_iterations, seed=route_seed),
+        "geometric-median": GeometricMedian,
+    }
+    return builders[chosen.aggregator]()
+
+
+def cohort_size(settings: Settings) -> int:
+    """Return how many hospitals a leg draws; the last one draws everybody."""
+    return planner.cohort_size(settings.algorithm.hospitals, settings.algorithm.fraction)

@@ -1,0 +1,1 @@
+"""Experiments of a study: start, follow, resume, stop."""

@@ -1,0 +1,192 @@
+"""One experiment of a study: its settings, its secrets, its journal and its results, in a folder.
+
+The ServerApp that runs it gets nothing but its name: whatever else there is to know is here, on the
+coordinator's machine, and never in a run's configuration.
+"""
+
+import fcntl
+import json
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from learning.settings import Scalar, SettingsError
+from operation import files
+from protocol.randomness import SEED_BYTES, derive_seed
+from protocol.study.roster import Roster, RosterError
+from server_app.config.run_config import Settings
+from server_app.config.study_check import check_apart
+from server_app.config.task_settings import TaskSettings
+from server_app.study.study_folder import Study, StudyError
+
+from . import first_model
+
+# Members are on the roster, results in the experiment's folder, models never travel readable, and
+# routes are drawn at random.
+SIMULATION_ONLY = frozenset({"hospitals", "run-dir", "seed", "sealing"})
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """What an experiment's randomness follows from; routes never leave this machine."""
+
+    route_seed: bytes
+    training_seed: bytes
+    rehearsal: int | None = None
+
+    @staticmethod
+    def draw(rehearsal: int | None) -> "Secrets":
+        """Draw both; a rehearsal derives them from its seed, as a simulation does."""
+        if rehearsal is not None:
+            route, training = (derive_seed(rehearsal, name) for name in ("route", "training"))
+            return Secrets(route, training, rehearsal)
+        return Secrets(secrets.token_bytes(SEED_BYTES), secrets.token_bytes(SEED_BYTES))
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment's folder; `id` is what hospitals know it by."""
+
+    id: str
+    folder: Path
+
+    @staticmethod
+    def create(
+        study: Study,
+        settings: Mapping[str, Scalar],
+        seed: int | None = None,
+        begin_with: Path | None = None,
+    ) -> "Experiment":
+        """Check the settings against the study's roster and make a new experiment.
+
+        `seed` makes it a rehearsal whose results equal those of `feddc simulate --seed`: whoever
+        knows it can work out every route. `begin_with` is a file with its first model.
+        SettingsError says what is wrong with a setting.
+        """
+        roster = study.roster()
+        parsed, task = parse(settings, hospitals=len(roster.members))
+        if begin_with is not None and parsed.algorithm.init == "own":
+            raise SettingsError(
+                "init = own lets hospitals make their first models: not with --from"
+            )
+        check_apart(settings, len(roster.members), begin_with)
+        name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+        experiment = Experiment(name, study.experiments / name)
+        files.make_folder(experiment.folder)
+        drawn = Secrets.draw(seed)
+        files.write_new(
+            experiment.folder / "secrets.json",
+            json.dumps(
+                {
+                    "route-seed": drawn.route_seed.hex(),
+                    "training-seed": drawn.training_seed.hex(),
+                    "rehearsal": drawn.rehearsal,
+                }
+            ).encode(),
+        )
+        config = {
+            key: value
+            for key, value in (parsed.as_config() | task.as_config()).items()
+            if key in deployed_keys()
+        }
+        if begin_with is not None:
+            files.write_new(experiment.folder / first_model.GIVEN, begin_with.read_bytes())
+        # The roster it begins with: a newer one counts from the next aggregation on.
+        files.write_new(experiment.roster_file, study.roster_file.read_bytes(), mode=0o644)
+        # Last: with it, the folder is an experiment's.
+        files.write_new(
+            experiment.folder / "settings.json", json.dumps(config, indent=2).encode(), mode=0o644
+        )
+        return experiment
+
+    @staticmethod
+    def open(study: Study, name: str) -> "Experiment":
+        """Open an experiment that was created before."""
+        folder = study.experiments / name
+        if Path(name).name != name or not (folder / "settings.json").is_file():
+            raise StudyError(f"there is no experiment {name} in {study.experiments}")
+        return Experiment(name, folder)
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / "journal"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.jsonl"
+
+    @property
+    def roster_file(self) -> Path:
+        return self.folder / "roster"
+
+    def roster(self) -> Roster:
+        """Return the roster that the experiment's keys are made for."""
+        try:
+            return Roster.from_signed(self.roster_file.read_bytes())
+        except (OSError, RosterError) as error:
+            raise StudyError(f"{self.roster_file} can't be read: {error}") from error
+
+    @property
+    def is_complete(self) -> bool:
+        return (self.folder / "summary.json").is_file()
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether there is anything left to do; one that has not begun begins."""
+        return not self.is_complete
+
+    def settings(self, hospitals: int) -> tuple[Settings, TaskSettings]:
+        values = json.loads((self.folder / "settings.json").read_text(encoding="utf-8"))
+        return parse(values, hospitals=hospitals)
+
+    def secrets(self) -> Secrets:
+        path = self.folder / "secrets.json"
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            return Secrets(
+                bytes.fromhex(values["route-seed"]),
+                bytes.fromhex(values["training-seed"]),
+                values["rehearsal"],
+            )
+        except (OSError, ValueError, KeyError) as error:
+            raise StudyError(f"{path} can't be read: {error}") from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let no second ServerApp work on this experiment, such as one left from a dead run."""
+        with (self.folder / "lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise StudyError(
+                    f"experiment {self.id} is being run by another process: "
+                    "`feddc coordinator stop` ends it"
+                ) from error
+            yield
+
+
+def parse(values: Mapping[str, Scalar], *, hospitals: int) -> tuple[Settings, TaskSettings]:
+    """Check a study's settings; keys left out have their defaults."""
+    source = "settings.toml"
+    known = deployed_keys()
+    for key in values:
+        if key in SIMULATION_ONLY:
+            raise SettingsError(f"{key} is for simulations only ({source})")
+        if key not in known:
+            raise SettingsError(f"{key} is not a setting of a study ({source})")
+    task_keys = set(TaskSettings.key_names())
+    own = {key: value for key, value in values.items() if key not in task_keys}
+    settings = Settings.from_run_config(own | {"hospitals": hospitals}, source=source)
+    task = {key: value for key, value in values.items() if key in task_keys}
+    return settings, TaskSettings.parse(task, source=source)
+
+
+def deployed_keys() -> frozenset[str]:
+    """Return the keys that a study's settings may have."""
+    from learning.settings import LocalSettings
+
+    simulated = SIMULATION_ONLY | set(LocalSettings.key_names())
+    return frozenset(Settings.defaults().keys() - simulated) | set(TaskSettings.key_names())

@@ -1,0 +1,62 @@
+"""An experiment that begins with a given model: the last aggregate of another, or a file's.
+
+So a study goes on whose journal is lost, and a model that was trained elsewhere is a beginning.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from learning.settings import SettingsError
+from protocol.model_bytes import ModelState
+from server_app.study.study_folder import Study
+
+GIVEN = "first.safetensors"  # in an experiment's folder: what it begins with
+AGGREGATE = "aggregate.safetensors"  # its last one, while it runs
+FINAL = "model.safetensors"
+
+
+def find(study: Study, given: str) -> Path:
+    """Return the file that an experiment's name or a path stands for."""
+    folder = study.experiments / given
+    if Path(given).name == given and (folder / "settings.json").is_file():
+        for name in (FINAL, AGGREGATE):
+            if (folder / name).is_file():
+                return folder / name
+        raise SettingsError(f"--from {given}: that experiment has not aggregated any models yet")
+    if not Path(given).is_file():
+        raise SettingsError(
+            f"--from {given}: there is neither such an experiment in {study.experiments} nor such "
+            "a file"
+        )
+    return Path(given)
+
+
+def read(path: Path, like: ModelState) -> ModelState:
+    """Return a file's model; it must have the names, shapes and types of the study's network."""
+    try:
+        arrays = load(path.read_bytes())
+    except SafetensorError as error:
+        raise SettingsError(f"{path.name} is not a safetensors file: {error}") from error
+    wanted = like.parameters | like.buffers
+    for what, names in (
+        ("lacks", wanted.keys() - arrays.keys()),
+        ("has, unlike the study's network,", arrays.keys() - wanted.keys()),
+    ):
+        if names:
+            raise SettingsError(f"{path.name} {what} {', '.join(sorted(names)[:3])}")
+    for name, array in wanted.items():
+        found = arrays[name]
+        if (found.shape, found.dtype) != (array.shape, array.dtype):
+            raise SettingsError(
+                f"{path.name}: {name} is {found.dtype} {found.shape}, but in the study's network "
+                f"{array.dtype} {array.shape}"
+            )
+        if not np.isfinite(found).all():
+            raise SettingsError(f"{path.name}: {name} has values that are not finite")
+    return ModelState(
+        {name: arrays[name] for name in like.parameters},
+        {name: arrays[name] for name in like.buffers},
+    )

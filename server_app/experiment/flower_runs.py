@@ -1,0 +1,38 @@
+"""The Flower runs of an experiment: one to begin with, one more for each time it was resumed."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from operation import files
+
+_FILE = "flower_runs.json"
+
+
+@dataclass(frozen=True)
+class FlowerRun:
+    """A run's id, and how long metrics.jsonl was before it: what follows is this run's."""
+
+    run_id: int
+    position: int
+
+
+def flower_runs(folder: Path) -> list[FlowerRun]:
+    """Return the Flower runs of the experiment in a folder, oldest first."""
+    try:
+        return [FlowerRun(**entry) for entry in json.loads((folder / _FILE).read_text())]
+    except FileNotFoundError:
+        return []
+
+
+def add_flower_run(folder: Path, run: FlowerRun) -> None:
+    entries = [asdict(entry) for entry in (*flower_runs(folder), run)]
+    files.replace(folder / _FILE, (json.dumps(entries, indent=2) + "\n").encode())
+
+
+def metrics_length(folder: Path) -> int:
+    """Return how long the experiment's metrics are now."""
+    try:
+        return (folder / "metrics.jsonl").stat().st_size
+    except FileNotFoundError:
+        return 0

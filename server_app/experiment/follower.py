@@ -1,0 +1,133 @@
+"""Following an experiment: what its ServerApp writes down, and whether it is still alive.
+
+A ServerApp that is killed writes no end. Flower notices after most of a minute; a look at the
+processes of this machine is quicker.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from operation import process_group
+from operation.flower.control_api import ControlApi, Node, RequestError
+from server_app.study.study_folder import Study
+
+from .event_file import Event, EventFile
+from .experiment_control import server_apps
+from .experiment_folder import Experiment
+from .flower_runs import FlowerRun
+
+_READ_SECONDS, _ASK_SECONDS = 0.2, 3.0
+_GONE_SECONDS, _LINK_SECONDS, _CLOSING_SECONDS = 6.0, 20.0, 60.0
+_RAISED = "failed with exception:"  # what Flower puts before an exception of a ServerApp
+_RESUME = "`feddc coordinator resume` goes on where it stands"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of an experiment ended."""
+
+    completed: bool
+    reason: str = ""
+
+
+def follow(
+    study: Study,
+    api: ControlApi,
+    experiment: Experiment,
+    run: FlowerRun,
+    *,
+    on_event: Callable[[Event], None],
+    on_nodes: Callable[[list[Node]], None],
+) -> Outcome:
+    """Pass on all that happens until the run has ended, and say how.
+
+    Lines of earlier runs are passed on too, for the whole picture; only this run's end counts.
+    """
+    file = EventFile(experiment.folder / "metrics.jsonl")
+    for event in file.new_events(until=run.position):
+        on_event(event)
+    life = _Life(study, api, run)
+    while True:
+        death = life.death()
+        for event in file.new_events():  # after the look: what was written just before counts
+            on_event(event)
+            if event.get("event") == "end":
+                life.wait_for_flower()
+                return _ended(event)
+        if death:
+            return Outcome(False, death)
+        if (nodes := life.nodes()) is not None:
+            on_nodes(nodes)
+        time.sleep(_READ_SECONDS)
+
+
+def _ended(event: Event) -> Outcome:
+    if event.get("status") == "completed":
+        return Outcome(True)
+    reason = str(event.get("reason") or "the ServerApp failed without a reason")
+    return Outcome(False, reason)
+
+
+class _Life:
+    """Watches over the ServerApp and the SuperLink of a run."""
+
+    def __init__(self, study: Study, api: ControlApi, run: FlowerRun) -> None:
+        self._study, self._api, self._run = study, api, run
+        self._asked = 0.0
+        self._nodes_asked = 0.0
+        self._answered = time.monotonic()
+        self._seen: float | None = None
+
+    def death(self) -> str:
+        """Say what died, if anything did."""
+        now = time.monotonic()
+        if now - self._asked < _ASK_SECONDS:
+            return ""
+        self._asked = now
+        try:
+            status = self._api.status(self._run.run_id)
+        except RequestError:
+            if now - self._answered > _LINK_SECONDS:
+                return (
+                    "the SuperLink does not answer any more: `feddc coordinator up`, and then "
+                    f"{_RESUME}"
+                )
+            return ""
+        self._answered = now
+        if status.status == "finished:stopped":
+            return f"stopped; {_RESUME}"
+        if status.is_over:
+            said = " ".join(status.details.split())
+            if _RAISED in said:
+                return said.partition(_RAISED)[2].strip()
+            told = f" ({said})" if said else ""
+            return f"the ServerApp ended without saying how{told}; {_RESUME}"
+        if server_apps(self._study):
+            self._seen = now
+        elif self._seen is not None and now - self._seen > _GONE_SECONDS:
+            return f"the ServerApp has died; was there enough memory? {_RESUME}"
+        return ""
+
+    def nodes(self) -> list[Node] | None:
+        now = time.monotonic()
+        if now - self._nodes_asked < _ASK_SECONDS:
+            return None
+        self._nodes_asked = now
+        try:
+            return self._api.nodes()
+        except RequestError:
+            return None
+
+    def wait_for_flower(self) -> None:
+        """Wait until Flower has closed the run, too: the next one would find it in the way."""
+        deadline = time.monotonic() + _CLOSING_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                if self._api.is_over(self._run.run_id):
+                    return
+            except RequestError:
+                return
+            if process_group.VISIBLE and not server_apps(self._study):
+                return
+            time.sleep(_READ_SECONDS)

@@ -1,0 +1,1 @@
+"""What the ServerApp does in one run: strategy, evaluation, results."""

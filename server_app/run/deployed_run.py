@@ -1,0 +1,66 @@
+"""An experiment with real hospitals, as the ServerApp runs it: begun, or gone on with.
+
+Without torch: see evaluator_process.py.
+"""
+
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from flwr.serverapp import Grid
+
+from operation.log_lines import also_in
+from server_app.experiment.experiment_folder import Experiment
+from server_app.services.udp_notifier import find_bell
+from server_app.study.study_folder import FOLDER_VARIABLE, Study, StudyError
+from strategies.session.journal import DiskJournal
+
+from .evaluator_process import EvaluatorProcess
+from .recorder import Recorder
+from .run_strategy import run_strategy
+
+
+def run_experiment(grid: Grid, name: str) -> dict[str, Any]:
+    """Run the study's experiment of this name to its end; return its summary."""
+    study = Study.open(_study_folder())
+    experiment = Experiment.open(study, name)
+    # Flower keeps what a ServerApp prints in its database: here people find it.
+    with experiment.locked(), also_in(experiment.log, logging.getLogger("flwr")):
+        return _run(grid, study, experiment)
+
+
+def _run(grid: Grid, study: Study, experiment: Experiment) -> dict[str, Any]:
+    roster = experiment.roster()
+    settings, _ = experiment.settings(len(roster.members))
+    secrets = experiment.secrets()
+    with EvaluatorProcess(experiment.folder, len(roster.members)) as evaluator:
+        recorder = Recorder(experiment.folder, settings, evaluator, goes_on=True)
+        summary = run_strategy(
+            grid,
+            settings,
+            evaluator.shape,
+            evaluator.classes,
+            recorder,
+            roster=roster,
+            coordinator=study.identity(),
+            route_seed=secrets.route_seed,
+            training_seed=secrets.training_seed,
+            experiment=experiment.id,
+            journal=DiskJournal(experiment.journal),
+            newest_roster=study.roster,
+            bell=find_bell(),
+        )
+    # Its models and the training seed have no further use, and are nobody's business.
+    shutil.rmtree(experiment.journal, ignore_errors=True)
+    return summary
+
+
+def _study_folder() -> Path:
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if not folder:
+        raise StudyError(
+            f"{FOLDER_VARIABLE} is not set: start the SuperLink with `feddc coordinator up`"
+        )
+    return Path(folder)

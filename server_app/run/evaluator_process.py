@@ -1,0 +1,111 @@
+"""The coordinator's judgement in a process of its own, so that the ServerApp needs no torch.
+
+A ServerApp lives as long as its experiment, and torch would take more memory than all the rest of
+it. The process is needed for the first model; it stays only where there are test data.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from protocol.model_bytes import ModelState
+
+
+class EvaluatorError(RuntimeError):
+    """The evaluator's process failed; the message is its own last line."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A model's figures on the test data."""
+
+    loss: float
+    accuracy: float
+    balanced_accuracy: float
+
+
+class EvaluatorProcess:
+    """Asks another process for the first model, and for figures of models.
+
+    `folder` is the experiment's: the process reads its settings there, and models pass as files.
+    """
+
+    def __init__(self, folder: Path, hospitals: int) -> None:
+        self._files = folder / "evaluator"
+        self._files.mkdir(mode=0o700, exist_ok=True)
+        self._log = folder / "evaluator.log"
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(  # noqa: S603 (our own interpreter and module)
+                [
+                    sys.executable,
+                    "-m",
+                    "server_app.run.evaluator_worker",
+                    str(folder),
+                    str(hospitals),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+        first = self._files / "first"
+        facts = self._ask(first=str(first))
+        self.shape, self.classes = tuple(facts["shape"]), int(facts["classes"])
+        model = ModelState.from_bytes(first.read_bytes())
+        # In the network's order, which bytes do not keep.
+        self.first_model = ModelState(
+            {name: model.parameters[name] for name in facts["parameters"]},
+            {name: model.buffers[name] for name in facts["buffers"]},
+        )
+        self._has_test = bool(facts["has_test"])
+        if not self._has_test:
+            self.close()
+
+    def figures(self, model: ModelState) -> Judgement | None:
+        """Return the model's figures, or nothing where there are no test data."""
+        if not self._has_test:
+            return None
+        path = self._files / "model"
+        path.write_bytes(model.to_bytes())
+        return Judgement(**self._ask(evaluate=str(path)))
+
+    def close(self) -> None:
+        """End the process and remove the files."""
+        if self._process.stdin is not None and not self._process.stdin.closed:
+            self._process.stdin.close()
+        self._process.wait()
+        for path in self._files.glob("*"):
+            path.unlink()
+
+    def __enter__(self) -> "EvaluatorProcess":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _ask(self, **question: str) -> dict[str, Any]:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None  # noqa: S101, PT018 (pipes, see above)
+        try:
+            stdin.write(json.dumps(question) + "\n")
+            stdin.flush()
+            line = stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise EvaluatorError(
+                f"the evaluator ended with code {self._process.wait()}; see {self._log}"
+            )
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise EvaluatorError(str(answer["error"]))
+        return answer

@@ -1,0 +1,42 @@
+"""An experiment with simulated hospitals, as the ServerApp runs it."""
+
+from typing import Any
+
+from flwr.serverapp import Grid
+
+from learning.local_data import load_dataset, load_shares
+from learning.trainer import Task
+from protocol.randomness import derive_seed, shared_init_seed
+from protocol.study.simulated_study import simulated_study
+from server_app.config.run_config import Settings
+
+from .evaluator import Evaluator
+from .recorder import Recorder
+from .run_dir import new_run_dir
+from .run_strategy import run_strategy
+
+
+def run(grid: Grid, settings: Settings) -> dict[str, Any]:
+    """Run one experiment on a grid of simulated hospitals; record it and return its summary."""
+    algorithm = settings.algorithm
+    run_dir = new_run_dir(settings)
+    # Two secrets, each derived one way: neither tells anything about the other.
+    route_seed = derive_seed(algorithm.seed, "route")
+    training_seed = derive_seed(algorithm.seed, "training")
+    dataset = load_dataset(settings.local, algorithm.seed)
+    shares = load_shares(settings.local, algorithm.hospitals, algorithm.seed)
+    study = simulated_study(algorithm.seed, [share.name for share in shares])
+    task = Task(dataset.shape, len(dataset.classes))
+    seed = shared_init_seed(training_seed)
+    evaluator = Evaluator(settings.training, task, dataset.test, seed=seed)
+    return run_strategy(
+        grid,
+        settings,
+        task.shape,
+        task.classes,
+        Recorder(run_dir, settings, evaluator),
+        roster=study.roster,
+        coordinator=study.coordinator,
+        route_seed=route_seed,
+        training_seed=training_seed,
+    )

@@ -1,0 +1,1 @@
+"""SuperLink, proxy and long polling in the background."""

@@ -1,0 +1,188 @@
+"""SuperLink and proxy kept running by one process, which writes their logs and clears up."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from operation import files, log_lines, process_group
+from operation.supervision import Program, keep_running
+from server_app.study.study_folder import FOLDER_VARIABLE, INTERNAL_HOST, Study, StudyError
+
+from . import nginx, udp_notifier
+from .service_lock import AlreadyUp, ServiceLock
+
+Part = Literal["superlink", "proxy"]
+PARTS: tuple[Part, ...] = ("superlink", "proxy")
+
+_PACKAGES = Path(__file__).resolve().parents[2]
+_POLL_SECONDS = "0.5"
+
+
+class ServiceError(Exception):
+    """The service did not start or stop; the message says why and what to do."""
+
+
+def serve(study: Study, parts: Sequence[Part], *, terminal: bool) -> int:
+    """Keep the parts running until a signal asks to end; return the signal's number."""
+    name = "-".join(parts)
+    with ServiceLock(lock_file(study, name)) as lock:
+        file = "coordinator" if len(parts) > 1 else name
+        logger = log_lines.configure(study.logs / f"{file}.jsonl", terminal=terminal)
+        if "proxy" not in parts:
+            nginx.prepare_for_container(study)
+        programs = [_program(study, part, lock, logger.getChild(part)) for part in parts]
+        if "superlink" in parts:
+            programs.append(_waiting_room(study, logger.getChild("waiting-room")))
+        logger.info(f"starting {' and '.join(parts)} of the study {study.name}")
+        if terminal and "superlink" in parts:  # in the background, `up` waits and registers
+            threading.Thread(target=_register, args=(study, logger), daemon=True).start()
+        number = keep_running(programs)
+        if "superlink" in parts:
+            process_group.end_all(study.flower_home)
+        logger.info(f"stopped ({signal.Signals(number).name})")
+        return number
+
+
+def lock_file(study: Study, name: str) -> Path:
+    """Return the lock of the process that runs these parts."""
+    return study.superlink / f"{name}.pid"
+
+
+def _program(study: Study, part: Part, lock: ServiceLock, logger: logging.Logger) -> Program:
+    def note(pid: int) -> None:
+        lock.note(part, pid)
+
+    if part == "proxy":
+        command = nginx.prepare(study)
+        return Program(
+            part, lambda: command, dict(os.environ), logger, after_start=note, explain=_explain
+        )
+
+    def clear() -> None:
+        # A ServerApp that outlived its SuperLink would go on writing to its experiment's folder.
+        process_group.end_all(study.flower_home)
+
+    return Program(
+        part,
+        lambda: _superlink(study),
+        environment(study),
+        logger,
+        before_start=clear,
+        after_start=note,
+        explain=_explain,
+    )
+
+
+def _superlink(study: Study) -> list[str]:
+    files.make_folder(study.superlink)
+    files.make_folder(study.flower_home)
+    certificate = [
+        f"--ssl-ca-certfile={study.authority}",
+        f"--ssl-certfile={study.tls / 'server.pem'}",
+        f"--ssl-keyfile={study.tls / 'server.key'}",
+    ]
+    address = [f"--host={INTERNAL_HOST}", f"--port={study.file.internal_port}"]
+    return [
+        *_own("operation.flower.superlink"),
+        *certificate,
+        *address,
+        "--enable-supernode-auth",
+        "--isolation=subprocess",
+        "--disable-runtime-dependency-installation",
+        f"--database={study.superlink / 'state.db'}",
+    ]
+
+
+def _waiting_room(study: Study, logger: logging.Logger) -> Program:
+    command = [
+        *_own("server_app.services.long_poll_server"),
+        f"--listen={study.waiting_room}",
+        f"--superlink={study.superlink_address}",
+        f"--authority={study.authority}",
+    ]
+    # Without Flower's folder, by which the SuperLink's processes are known: it may outlive them.
+    paths = {"PYTHONPATH": environment(study)["PYTHONPATH"]}
+    return Program(
+        "waiting-room", lambda: command, dict(os.environ) | paths, logger, explain=_explain
+    )
+
+
+def _register(study: Study, logger: logging.Logger) -> None:
+    """Let the SuperNodes of all members connect, as soon as the SuperLink answers."""
+    # In a process of its own: Flower's modules would stay in this one's memory for months.
+    command = [
+        *_own("operation.supervision"),
+        str(os.getpid()),
+        *_own("server_app.study.registration"),
+    ]
+    done = subprocess.run(  # noqa: S603 (our own interpreter and module)
+        [*command, str(study.folder)],
+        env=environment(study) | {process_group.MARK: ""},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    for line in (done.stdout + done.stderr).splitlines():
+        logger.log(logging.WARNING if done.returncode else logging.INFO, line)
+
+
+def _own(module: str) -> list[str]:
+    return [sys.executable, "-P", "-m", module]
+
+
+def environment(study: Study) -> dict[str, str]:
+    """Return the environment of the SuperLink and the ServerApps that it starts."""
+    ours = {
+        FOLDER_VARIABLE: str(study.folder),
+        process_group.MARK: str(study.flower_home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        # Read by the SuperExec, which starts the ServerApp of a run, and has years to wait for one.
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": _POLL_SECONDS,
+        udp_notifier.ADDRESS_VARIABLE: str(study.waiting_room),
+        # Large blocks go back to the system at once; see superlink.py.
+        "MALLOC_ARENA_MAX": "2",
+        "MALLOC_MMAP_THRESHOLD_": str(256 * 1024),
+        "MALLOC_TRIM_THRESHOLD_": str(1024 * 1024),
+        # The ServerApp sends and fetches the 5 MiB pieces of a model one by one.
+        "FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PUSHES": "1",
+        "FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PULLS": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PATH": _joined(str(Path(sys.executable).parent), os.environ.get("PATH")),
+        "PYTHONPATH": _joined(str(_PACKAGES), os.environ.get("PYTHONPATH")),
+        "NO_PROXY": f"127.0.0.1,localhost,{os.environ.get('NO_PROXY', '')}".rstrip(","),
+        "no_proxy": f"127.0.0.1,localhost,{os.environ.get('no_proxy', '')}".rstrip(","),
+    }
+    return {"OMP_NUM_THREADS": "1"} | dict(os.environ) | ours
+
+
+def _explain(code: int, last: str) -> str:
+    for sign in ("address already in use", "Address already in use"):
+        if sign in last:
+            return "found its port taken by another program"
+    return ""
+
+
+def _joined(first: str, rest: str | None) -> str:
+    return f"{first}{os.pathsep}{rest}" if rest else first
+
+
+def main() -> None:
+    """Serve in the background: `python -m server_app.services.supervisor FOLDER PART...`."""
+    parts: list[Part] = [part for part in PARTS if part in sys.argv[2:]]
+    try:
+        serve(Study.open(Path(sys.argv[1])), parts, terminal=False)
+    except (ServiceError, StudyError, AlreadyUp, nginx.ProxyError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""The coordinator's own certificate authority, and the certificate of its servers.
+
+Hospitals pin the authority, so that the server's certificate can be renewed without them.
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from operation import files
+
+_AUTHORITY_YEARS = 10
+_SERVER_DAYS = 825
+RENEW_DAYS = 90  # a server certificate with less than this left is renewed by `up`
+_CLOCKS_DIFFER = timedelta(hours=1)
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+class CertificateError(Exception):
+    """A key or certificate in the study's folder is missing or wrong."""
+
+
+def make_authority(folder: Path, study: str) -> None:
+    """Make the authority's key and certificate in a new folder; nothing is overwritten."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"FedDC study {study}"[:64])])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCKS_DIFFER)
+        .not_valid_after(now + timedelta(days=365 * _AUTHORITY_YEARS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, SHA256())
+    )
+    files.write_new(folder / "ca.key", _pem(key))
+    files.write_new(folder / "ca.crt", certificate.public_bytes(Encoding.PEM), mode=0o644)
+
+
+def make_server_certificate(folder: Path, host: str) -> None:
+    """Make a new key and certificate for the server, in place of those that are there."""
+    authority, authority_key = _authority(folder)
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC)
+    end = min(now + timedelta(days=_SERVER_DAYS), authority.not_valid_after_utc)
+    identifier = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host[:64])]))
+        .issuer_name(authority.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCKS_DIFFER)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectAlternativeName(_names((host, *_LOCAL))), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
+            critical=False,
+        )
+        .sign(authority_key, SHA256())
+    )
+    files.replace(folder / "server.key", _pem(key), mode=0o600)
+    files.replace(folder / "server.pem", certificate.public_bytes(Encoding.PEM))
+
+
+def why_renew(folder: Path, host: str) -> str:
+    """Say why the server's certificate should be renewed; nothing if it is good."""
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+        key = load_pem_private_key((folder / "server.key").read_bytes(), None)
+    except (OSError, ValueError):
+        return "there is none that can be read"
+    if key.public_key() != certificate.public_key():
+        return "its key is another's"  # renewing was interrupted between the two files
+    try:
+        certificate.verify_directly_issued_by(_authority(folder)[0])
+    except Exception:  # the library raises several kinds, and all mean the same
+        return "the authority did not issue it"
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    if any(name not in names for name in _names((host, *_LOCAL))):
+        return f"it is not for {host}"
+    if (left := days_left(folder)) < RENEW_DAYS:
+        return f"it ends in {left} days"
+    return ""
+
+
+def days_left(folder: Path) -> int:
+    """Return how many days the server's certificate is still good for."""
+    certificate = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+    return (certificate.not_valid_after_utc - datetime.now(UTC)).days
+
+
+def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    try:
+        certificate = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+        key = load_pem_private_key((folder / "ca.key").read_bytes(), None)
+    except OSError as error:
+        raise CertificateError(
+            f"{error.filename}: {error.strerror}; restore tls/ from your backup"
+        ) from error
+    except ValueError as error:
+        raise CertificateError(
+            f"{folder}: ca.crt or ca.key is damaged; restore tls/ from your backup"
+        ) from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or (
+        key.public_key() != certificate.public_key()
+    ):
+        raise CertificateError(f"{folder}: ca.key is not the key of ca.crt")
+    return certificate, key
+
+
+def _names(hosts: Iterable[str]) -> list[x509.GeneralName]:
+    names: list[x509.GeneralName] = []
+    for host in dict.fromkeys(hosts):
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            names.append(x509.DNSName(host))
+    return names
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

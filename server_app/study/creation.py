@@ -1,0 +1,83 @@
+"""Setting up a study: identity, certificates, settings and the files that go with them."""
+
+import json
+from pathlib import Path
+
+from learning.settings import SettingsError, SettingsGroup, TrainingSettings
+from operation import files
+from protocol.keys import Identity
+from server_app.config.run_config import AlgorithmSettings
+from server_app.config.task_settings import TaskSettings
+from server_app.experiment.experiment_folder import deployed_keys
+
+from . import certificates
+from .compose import compose_file
+from .study_folder import Study, StudyError, StudyFile
+
+_GROUPS: tuple[tuple[str, type[SettingsGroup]], ...] = (
+    ("What is learnt: to be filled in", TaskSettings),
+    ("The algorithm", AlgorithmSettings),
+    ("Training", TrainingSettings),
+)
+
+
+def found(folder: Path, *, name: str, address: str, listen: str, internal_port: int) -> Study:
+    """Make a study's folder; what is there already is never overwritten."""
+    folder = folder.expanduser().absolute()
+    try:
+        file = StudyFile.parse(
+            {
+                "name": name,
+                "address": address,
+                "listen": listen or f"0.0.0.0:{address.rpartition(':')[2]}",
+                "internal-port": internal_port,
+            },
+            source="command line",
+        )
+    except SettingsError as error:
+        raise StudyError(str(error)) from error
+    for existing in ("study.toml", "identity.key", "tls"):
+        if (folder / existing).exists():
+            raise StudyError(
+                f"{folder / existing} is already there, and is never overwritten: choose another "
+                "--study"
+            )
+    study = Study(folder, file)
+    files.make_folder(folder)
+    for place in (study.members, study.tls, study.superlink, study.logs, study.experiments):
+        files.make_folder(place)
+    certificates.make_authority(study.tls, name)
+    certificates.make_server_certificate(study.tls, study.address.host)
+    files.write_new(study.identity_file, Identity.generate().to_bytes())
+    files.write_new(study.settings_file, settings_template().encode(), mode=0o644)
+    files.write_new(folder / "compose.yaml", compose_file(study).encode(), mode=0o644)
+    # Last: with it, the folder is a study's.
+    files.write_new(folder / "study.toml", _toml(file).encode(), mode=0o644)
+    study.write_connection()
+    files.sync(folder)
+    return study
+
+
+def settings_template() -> str:
+    """Return a settings.toml with every setting of a real study, its meaning and its default."""
+    lines = ["# Settings of this study's experiments. `feddc coordinator run --set` changes one."]
+    known, written = deployed_keys(), set[str]()
+    for title, group in _GROUPS:
+        lines += ["", f"# {title}"]
+        for field in group.model_fields.values():
+            key = str(field.alias)
+            if key not in known or key in written:
+                continue
+            written.add(key)
+            value = json.dumps(field.get_default(), ensure_ascii=False)
+            lines.append(f"{key} = {value}  # {field.description}")
+    return "\n".join(lines) + "\n"
+
+
+def _toml(file: StudyFile) -> str:
+    lines = []
+    values = file.as_config()
+    for field in type(file).model_fields.values():
+        key = str(field.alias)
+        lines += [f"# {field.description}", f"{key} = {json.dumps(values[key])}"]
+    return "\n".join(lines) + "\n"

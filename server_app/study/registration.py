@@ -1,0 +1,85 @@
+"""Which SuperNodes may connect: those of the members, by their transport keys."""
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from operation.flower.control_api import ControlApi, RequestError, explain, is_up
+
+from .study_folder import Study, StudyError
+from .study_members import enrolled
+
+_START_SECONDS = 90.0
+
+
+class NotUp(StudyError):
+    """The SuperLink of the study does not answer."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The members whose SuperNodes were registered and unregistered."""
+
+    registered: tuple[str, ...]
+    unregistered: tuple[str, ...]
+
+    def told(self) -> list[str]:
+        """Say what has changed, for people."""
+        lines = {
+            "May connect from now on": self.registered,
+            "May no longer connect": self.unregistered,
+        }
+        return [f"{what}: {', '.join(names)}." for what, names in lines.items() if names]
+
+
+def superlink_is_up(study: Study) -> bool:
+    try:
+        return is_up(study.superlink_address, study.authority.read_bytes())
+    except OSError as error:
+        raise StudyError(f"{study.authority}: {error.strerror}") from error
+
+
+def control(study: Study) -> ControlApi:
+    """Connect to the study's SuperLink; NotUp if it does not answer."""
+    if not superlink_is_up(study):
+        raise NotUp("the coordinator is not up: `feddc coordinator up`")
+    return ControlApi(study.superlink_address, authority=study.authority.read_bytes())
+
+
+def register_members(study: Study) -> Changes:
+    """Make the registered SuperNodes those of the present members."""
+    api = control(study)
+    try:
+        return _register(api, study)
+    except RequestError as error:
+        raise StudyError(f"the SuperLink did not do as asked: {explain(error)}") from error
+
+
+def _register(api: ControlApi, study: Study) -> Changes:
+    wanted = {card.transport_pem: card.name for card in enrolled(study)}
+    present = {node.public_key: node for node in api.nodes()}
+    gone = [node for key, node in present.items() if wanted.get(key) != node.name]
+    for node in gone:
+        api.unregister_node(node.node_id)
+    kept = {node.public_key for node in present.values()} - {node.public_key for node in gone}
+    new = [(key, name) for key, name in wanted.items() if key not in kept]
+    for key, name in new:
+        api.register_node(name, key)
+    return Changes(tuple(name for _, name in new), tuple(node.name for node in gone))
+
+
+def main() -> None:
+    """Wait for the SuperLink, then register: `python -m server_app.study.registration FOLDER`."""
+    study = Study.open(Path(sys.argv[1]))
+    deadline = time.monotonic() + _START_SECONDS
+    while not superlink_is_up(study) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    sys.stdout.write("\n".join(register_members(study).told()))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except StudyError as error:
+        sys.exit(f"members are not registered: {error}")

@@ -1,0 +1,108 @@
+"""The members of a study: the cards that were accepted, and the roster made of them."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from operation import files
+from protocol.study.card import Card, CardError
+from protocol.study.roster import Member, Roster, RosterError
+
+from .study_folder import Study, StudyError
+
+ROSTER_NAME = "roster"
+
+
+class EnrolmentError(Exception):
+    """A card was not accepted; the message says why and what to do."""
+
+
+def read_card(path: Path) -> Card:
+    """Read the file that a hospital sent."""
+    try:
+        return Card.from_json(path.read_bytes())
+    except OSError as error:
+        raise EnrolmentError(f"{path}: {error.strerror}") from error
+    except CardError as error:
+        raise EnrolmentError(f"{path}: {error}; ask the hospital to send it again") from error
+
+
+def enrolled(study: Study) -> list[Card]:
+    """Return the members' cards, sorted by name."""
+    cards = []
+    for path in study.members.glob("*.json"):
+        try:
+            cards.append(Card.from_json(path.read_bytes()))
+        except OSError as error:
+            raise StudyError(f"{path}: {error.strerror}") from error
+        except CardError as error:
+            raise StudyError(f"{path}: {error}; `feddc coordinator enrol` it again") from error
+    return sorted(cards, key=lambda card: card.name)
+
+
+def check_new(card: Card, members: Iterable[Card], coordinator: bytes) -> None:
+    """Refuse a card that could not stand on one roster with the others."""
+    if card.identity == coordinator:
+        raise EnrolmentError("its identity is the coordinator's own")
+    for member in members:
+        if member.name == card.name:
+            if member.identity != card.identity:
+                raise EnrolmentError(
+                    f"{card.name} is a member with another identity, {member.fingerprint}: if it "
+                    f"lost its key, `feddc coordinator remove {card.name!r}` first"
+                )
+        elif _spoken(member.name) == _spoken(card.name):
+            raise EnrolmentError(f"its name differs from {member.name} in capitals or spaces only")
+        elif member.identity == card.identity:
+            raise EnrolmentError(f"its identity is that of {member.name}")
+        elif member.transport == card.transport:
+            raise EnrolmentError(f"its transport key is that of {member.name}")
+
+
+def add(study: Study, card: Card) -> None:
+    files.make_folder(study.members)
+    files.replace(study.members / f"{card.name}.json", card.to_json().encode())
+
+
+def remove(study: Study, name: str) -> None:
+    if name not in {card.name for card in enrolled(study)}:
+        names = ", ".join(card.name for card in enrolled(study)) or "nobody"
+        raise EnrolmentError(f"{name} is not a member; there are {names}")
+    (study.members / f"{name}.json").unlink()
+    files.sync(study.members)
+
+
+def write_roster(study: Study) -> tuple[Roster, bool]:
+    """Sign a roster of the present members, in a new epoch if they changed; say whether so."""
+    identity = study.identity()
+    members = [Member(card.name, card.identity) for card in enrolled(study)]
+    if len(members) < 2:
+        raise EnrolmentError(
+            f"a study has at least 2 members, this one has {len(members)}: "
+            "`feddc coordinator enrol HOSPITAL-FILE`"
+        )
+    last = study.roster() if study.roster_file.exists() else None
+    try:
+        roster = Roster.make(study.name, last.epoch if last else 1, identity.public, members)
+        is_new = last is None or roster != last
+        if last is not None and is_new:
+            roster = Roster.make(study.name, last.epoch + 1, identity.public, members)
+    except RosterError as error:
+        raise EnrolmentError(f"the members can't be on one roster: {error}") from error
+    signed = roster.signed(identity)
+    if is_new:
+        files.replace(study.roster_file, signed)
+    files.make_folder(study.for_hospitals, 0o755)
+    files.replace(study.for_hospitals / ROSTER_NAME, signed)
+    return roster, is_new
+
+
+def is_roster_current(study: Study) -> bool:
+    """Say whether the roster that was last written has exactly the present members."""
+    if not study.roster_file.exists():
+        return False
+    members = {(card.name, card.identity) for card in enrolled(study)}
+    return {(member.name, member.identity) for member in study.roster().members} == members
+
+
+def _spoken(name: str) -> str:
+    return " ".join(name.lower().split())

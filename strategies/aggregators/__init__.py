@@ -1,0 +1,1 @@
+"""This project's own aggregators: Radon point and geometric median."""

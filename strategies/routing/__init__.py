@@ -1,0 +1,1 @@
+"""Which model goes where: permutations and the planner."""

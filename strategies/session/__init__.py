@@ -1,0 +1,1 @@
+"""A sealed experiment under way: members, set-up, answers, journal, models."""

@@ -1,0 +1,69 @@
+"""What FedDC tells whoever watches it: one report per leg, and calls at the turning points."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocol.model_bytes import ModelState
+from protocol.schedule import Leg
+
+from .exchange import Answer
+from .spool import StoredModel
+
+
+@dataclass(frozen=True)
+class LegReport:
+    """How one leg went. Hospitals are named; `missing` gives the reason for each.
+
+    `lost_chains` counts the models that were never aggregated, so far: closed by an aggregation
+    while they waited, or refused for good. `missed_rounds` counts the rounds that models did not
+    train because their hospital did not answer.
+    """
+
+    leg: Leg
+    asked: tuple[str, ...]
+    answers: Mapping[str, Answer]
+    missing: Mapping[str, str]
+    parked: tuple[str, ...]
+    seconds: float
+    lost_chains: int = 0
+    missed_rounds: int = 0
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def answered(self) -> tuple[str, ...]:
+        return tuple(name for name in self.answers if name not in self.missing)
+
+
+class Observer:
+    """Follows an experiment; every method may be left as it is."""
+
+    def started(self, experiment: str, hospitals: Mapping[str, int | None], legs: int) -> None:
+        """The hospitals (name → examples) have agreed; the first leg follows."""
+
+    def received(self, leg: Leg, hospital: str, model: StoredModel) -> None:
+        """A hospital's own model came in for aggregation, readable by the coordinator."""
+
+    def epoch_began(
+        self, number: int, hospitals: Mapping[str, int | None], staying_out: Mapping[str, str]
+    ) -> None:
+        """A new roster counts from now on, for all but those who stay out for the reason given."""
+
+    def waiting(self, leg: Leg, problem: str) -> None:
+        """The experiment pauses before or in a leg: there is no quorum, as the problem says."""
+
+    def leg_ended(self, report: LegReport) -> None:
+        """A leg is complete, and aggregated if that is how it ends."""
+
+    def aggregated(self, leg: Leg, model: ModelState) -> None:
+        """There is a new aggregate."""
+
+    def to_state(self) -> Mapping[str, Any]:
+        """Return what a resumed run's observer must know, as JSON has it."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `to_state` returned when the run that is resumed last planned a leg."""
+
+    def closed(self, answers: Mapping[str, Answer]) -> None:
+        """The final model was delivered; the answers hold the hospitals' own evaluation."""

@@ -1,0 +1,1 @@
+"""Any Flower strategy inside FedDC: adapter, requirements, saved state."""
