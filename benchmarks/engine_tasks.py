@@ -14,7 +14,7 @@ from server_app.config.run_config import Settings
 
 
 @dataclass(frozen=True)
-class Task:
+class BenchmarkTask:
     """One row of the benchmark: `rounds` of the bench and of the loop take seconds, so that a
     process's memory has found its place.
 
@@ -36,7 +36,7 @@ class Task:
         )
 
 
-def task(name: str, folder: Path) -> Task:
+def task(name: str, folder: Path) -> BenchmarkTask:
     """Return a task; its data are written to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     match name:
@@ -49,7 +49,7 @@ def task(name: str, folder: Path) -> Task:
                 "loss": "hinge",
                 "aggregation-period": 50,
             }
-            return Task(_settings(name, values), rounds=3000, loop_rounds=2)
+            return BenchmarkTask(_settings(name, values), rounds=3000, loop_rounds=2)
         case "mlp":
             # The synthetic data: 50 clients with 10 samples, Adam.
             values = _table(folder, rows=700, columns=100) | {
@@ -58,16 +58,18 @@ def task(name: str, folder: Path) -> Task:
                 "optimizer": "adam",
                 "learning-rate": 0.001,
             }
-            return Task(_settings(name, values), rounds=300, loop_rounds=3, ray_hospitals=50)
+            return BenchmarkTask(
+                _settings(name, values), rounds=300, loop_rounds=3, ray_hospitals=50
+            )
         case "mnist-cnn":
             values = _images(folder, classes=10, side=28, mode="grey", hospitals=50, samples=8)
-            return Task(_settings(name, values), rounds=4, loop_rounds=1)
+            return BenchmarkTask(_settings(name, values), rounds=4, loop_rounds=1)
         case "mri-cnn":
             values = _images(folder, classes=2, side=150, mode="rgb", hospitals=6, samples=8)
         case _:
             values = _images(folder, classes=10, side=32, mode="rgb", hospitals=6, samples=64)
     settings = _settings(name, values)
-    return Task(settings, rounds=6, loop_rounds=3, ray_hospitals=4, ray_rounds=4)
+    return BenchmarkTask(settings, rounds=6, loop_rounds=3, ray_hospitals=4, ray_rounds=4)
 
 
 def stand_in(folder: Path, *, clients: int) -> Settings:

@@ -40,7 +40,7 @@ def main() -> None:
 
 def measure(payload: bytes, repetitions: int) -> dict[str, float]:
     suite = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
-    context = Context("benchmark", os.urandom(envelope.EPOCH_BYTES), 1, "recipient")
+    context = Context("benchmark", os.urandom(envelope.GENERATION_BYTES), 1, "recipient")
     key, member_key = SealingKey.generate(), os.urandom(envelope.MEMBER_KEY_BYTES)
     announced, public = key.public, sealing_public_key(key.public)
 

@@ -285,7 +285,7 @@ def _show(roster: "Roster", own: bytes) -> None:
         table.add_row(Text(member.name), member.fingerprint, you)
     typer.echo(
         f"study        {roster.study}\n"
-        f"epoch        {roster.epoch}\n"
+        f"generation        {roster.generation}\n"
         f"coordinator  {fingerprint(roster.coordinator)}\n"
     )
     console().print(table)

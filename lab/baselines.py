@@ -6,15 +6,15 @@ import numpy as np
 
 from learning.data import Examples, Share
 from learning.local_data import load_dataset, load_shares
-from learning.metrics import Figures
-from learning.trainer import Network, Task, Trainer
+from learning.metrics import Metrics
+from learning.trainer import Network, TaskSpec, Trainer
 from protocol.randomness import TrainingStreams, derive_seed, shared_init_seed
 from server_app.config.run_config import Settings
 
 Progress = Callable[[int, int], None]
 
 
-def train_alone(settings: Settings, on_progress: Progress | None = None) -> list[Figures]:
+def train_alone(settings: Settings, on_progress: Progress | None = None) -> list[Metrics]:
     """Let each hospital train by itself; return every model's figures on the test set."""
     shares = _shares(settings)
     figures = []
@@ -34,7 +34,7 @@ def train_alone(settings: Settings, on_progress: Progress | None = None) -> list
     return figures
 
 
-def train_pooled(settings: Settings) -> Figures:
+def train_pooled(settings: Settings) -> Metrics:
     """Train one model on everybody's examples together, which hospitals may not do.
 
     It takes as many mini-batch steps, of the same size, as all hospitals together take in the
@@ -68,7 +68,7 @@ def _train(
     rounds: int,
     batch_size: int,
     decay_every: int,
-) -> Figures:
+) -> Metrics:
     """Train from the shared first model and judge on the test set, as the coordinator does."""
     dataset = load_dataset(settings.local, settings.algorithm.seed)
     seed = derive_seed(settings.algorithm.seed, "training")
@@ -77,7 +77,7 @@ def _train(
     )
     network = Network(
         training,
-        Task(dataset.shape, len(dataset.classes)),
+        TaskSpec(dataset.shape, len(dataset.classes)),
         seed=shared_init_seed(seed),
         device=settings.local.device,
     )

@@ -12,7 +12,7 @@ _BATCH = 512
 
 
 @dataclass(frozen=True)
-class Figures:
+class Metrics:
     """Loss and accuracy; balanced accuracy is the mean over the classes that occur."""
 
     loss: float
@@ -21,7 +21,7 @@ class Figures:
 
 
 @torch.no_grad()
-def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) -> Figures:
+def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) -> Metrics:
     """Evaluate in eval mode: BatchNorm uses its running statistics, not the test batch's."""
     training = module.training
     module.eval()
@@ -33,7 +33,7 @@ def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) ->
     hits = (predictions(outputs) == labels).cpu().numpy()
     truth = labels.cpu().numpy()
     per_class = [float(hits[truth == label].mean()) for label in np.unique(truth)]
-    return Figures(
+    return Metrics(
         loss=float(loss_of(loss, outputs, labels)),
         accuracy=float(hits.mean()),
         balanced_accuracy=float(np.mean(per_class)),

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from . import optimizers
 from .data import Examples
 from .losses import loss_of, predictions
-from .metrics import Figures, evaluate
+from .metrics import Metrics, evaluate
 from .models import ModelError, build
 from .optimizers import OptimizerSpec
 from .settings import TrainingSettings
@@ -32,7 +32,7 @@ class Streams(Protocol):
 
 
 @dataclass(frozen=True)
-class Task:
+class TaskSpec:
     """What the model maps: examples of this shape to that many classes."""
 
     shape: tuple[int, ...]
@@ -48,7 +48,7 @@ class Network:
     def __init__(
         self,
         settings: TrainingSettings,
-        task: Task,
+        task: TaskSpec,
         *,
         seed: int,
         device: str = "cpu",
@@ -98,10 +98,10 @@ class Network:
         features = torch.from_numpy(examples.features).to(self.device, self.dtype)
         return features, torch.from_numpy(examples.labels).to(self.device)
 
-    def evaluate(self, features: Tensor, labels: Tensor) -> Figures:
+    def evaluate(self, features: Tensor, labels: Tensor) -> Metrics:
         return evaluate(self.module, features, labels, self.settings.loss)
 
-    def _check_outputs(self, task: Task) -> None:
+    def _check_outputs(self, task: TaskSpec) -> None:
         """Refuse a loss that does not fit the network's outputs."""
         self.module.eval()
         with torch.no_grad():

@@ -19,7 +19,7 @@ from .keys import SealingKey, sealing_public_key
 OVERHEAD = KEM.MLKEM768_X25519.enc_length() + 16
 _SUITE = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
 _VERSION = b"FedDC envelope v1"
-EPOCH_BYTES = MEMBER_KEY_BYTES = 32
+GENERATION_BYTES = MEMBER_KEY_BYTES = 32
 
 
 class EnvelopeError(ValueError):
@@ -28,23 +28,23 @@ class EnvelopeError(ValueError):
 
 @dataclass(frozen=True)
 class Context:
-    """Where an envelope belongs: experiment, epoch, the leg it was sealed in, its recipient."""
+    """Where an envelope belongs: experiment, generation, sealing leg and recipient."""
 
     experiment: str
-    epoch: bytes
+    generation: bytes
     leg: int
     recipient: str
 
     def __post_init__(self) -> None:
-        if len(self.epoch) != EPOCH_BYTES or not 0 <= self.leg < 2**64:
-            raise EnvelopeError("no envelope belongs to such an epoch or leg")
+        if len(self.generation) != GENERATION_BYTES or not 0 <= self.leg < 2**64:
+            raise EnvelopeError("no envelope belongs to such a generation or leg")
 
     def to_bytes(self) -> bytes:
         return b"".join(
             (
                 _VERSION,
                 _prefixed(self.experiment.encode()),
-                _prefixed(self.epoch),
+                _prefixed(self.generation),
                 self.leg.to_bytes(8, "big"),
                 _prefixed(self.recipient.encode()),
             )

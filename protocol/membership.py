@@ -94,9 +94,11 @@ def check_announcements(
             raise MembershipError(f"{announced.name}: {error}") from error
 
 
-def epoch_digest(announcements: Sequence[Announced], *, experiment: str, roster: Roster) -> bytes:
+def generation_digest(
+    announcements: Sequence[Announced], *, experiment: str, roster: Roster
+) -> bytes:
     """Return what names this set of keys: it binds every envelope to the list all have seen."""
-    digest = hashlib.sha256(b"FedDC epoch v1" + roster.digest + _prefixed(experiment.encode()))
+    digest = hashlib.sha256(b"FedDC generation v1" + roster.digest + _prefixed(experiment.encode()))
     for announced in announcements:
         digest.update(_prefixed(announced.name.encode()) + _prefixed(announced.to_bytes()))
     return digest.digest()
@@ -108,16 +110,16 @@ def seal_shares(
     *,
     name: str,
     experiment: str,
-    epoch: bytes,
+    generation: bytes,
     announcements: Sequence[Announced],
 ) -> dict[str, bytes]:
     """Seal one's share, signed, for every other member."""
     _check_length(share)
-    signature = identity.sign(_SHARE, _share_statement(name, share, experiment, epoch))
+    signature = identity.sign(_SHARE, _share_statement(name, share, experiment, generation))
     return {
         announced.name: envelope.seal(
             share + signature,
-            context=Context(experiment, epoch, _SHARE_LEG, announced.name),
+            context=Context(experiment, generation, _SHARE_LEG, announced.name),
             recipient_key=announced.sealing_key,
             member_key=_NO_MEMBER_KEY,
         )
@@ -132,7 +134,7 @@ def open_shares(
     *,
     name: str,
     experiment: str,
-    epoch: bytes,
+    generation: bytes,
     roster: Roster,
     members: Collection[str] | None = None,
 ) -> dict[str, bytes]:
@@ -142,7 +144,7 @@ def open_shares(
     """
     if set(sealed) != set(roster.names if members is None else members) - {name}:
         raise MembershipError("there must be one share of every other member")
-    context = Context(experiment, epoch, _SHARE_LEG, name)
+    context = Context(experiment, generation, _SHARE_LEG, name)
     shares = {}
     for sender, data in sealed.items():
         try:
@@ -150,7 +152,7 @@ def open_shares(
         except EnvelopeError as error:
             raise MembershipError(f"the share of {sender} {error}") from error
         share, signature = opened[:SHARE_BYTES], opened[SHARE_BYTES:]
-        statement = _share_statement(sender, share, experiment, epoch)
+        statement = _share_statement(sender, share, experiment, generation)
         if len(share) != SHARE_BYTES or not verify(
             roster.identity_of(sender) or b"", _SHARE, statement, signature
         ):
@@ -163,7 +165,7 @@ def derive_member_key(
     shares: Mapping[str, bytes],
     *,
     roster: Roster,
-    epoch: bytes,
+    generation: bytes,
     members: Collection[str] | None = None,
 ) -> bytes:
     """Derive the key that all members have and nobody else: HKDF over every member's share.
@@ -175,7 +177,7 @@ def derive_member_key(
     for share in shares.values():
         _check_length(share)
     secret = b"".join(shares[name] for name in roster.names if name in shares)
-    kdf = HKDF(SHA256(), length=32, salt=roster.digest, info=b"FedDC member key v1" + epoch)
+    kdf = HKDF(SHA256(), length=32, salt=roster.digest, info=b"FedDC member key v1" + generation)
     return kdf.derive(secret)
 
 
@@ -194,8 +196,10 @@ def _statement(name: str, sealing_key: bytes, experiment: str, roster: Roster) -
     return b"".join(_prefixed(part) for part in parts)
 
 
-def _share_statement(name: str, share: bytes, experiment: str, epoch: bytes) -> bytes:
-    return b"".join(_prefixed(part) for part in (name.encode(), experiment.encode(), epoch, share))
+def _share_statement(name: str, share: bytes, experiment: str, generation: bytes) -> bytes:
+    return b"".join(
+        _prefixed(part) for part in (name.encode(), experiment.encode(), generation, share)
+    )
 
 
 def _prefixed(data: bytes) -> bytes:

@@ -80,8 +80,8 @@ class FedDC(Strategy):
         Where the experiment's state is kept. One that is on disk lets a killed run go on: `start`
         on a new FedDC with the same settings, secrets, id and journal resumes it.
     newest_roster
-        Looks up the study's roster; a newer one than the experiment's opens a new epoch after the
-        next aggregation, with whoever has pinned it.
+        Looks up the study's roster; a newer one than the experiment's opens a new generation after
+        the next aggregation, with the members that have pinned it.
     bell
         Tells when hospitals may have answered, where something knows; otherwise they are asked.
     observer

@@ -88,7 +88,7 @@ def _roster(folder: HospitalFolder, configuration: Configuration) -> Iterator[Fi
         yield Finding(
             "roster",
             "fine",
-            f"study {roster.study}, epoch {roster.epoch}, {len(roster.members)} members, "
+            f"study {roster.study}, generation {roster.generation}, {len(roster.members)} members, "
             f"{roster.fingerprint}",
         )
 

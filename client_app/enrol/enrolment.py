@@ -115,10 +115,10 @@ def check_roster(
             f"(study {pinned.study}, coordinator {fingerprint(pinned.coordinator)}): whoever sent "
             "this may not be who you think. If the study agreed on it, start anew with `init`"
         )
-    if roster.epoch <= pinned.epoch and roster.digest != pinned.digest:
+    if roster.generation <= pinned.generation and roster.digest != pinned.digest:
         raise EnrolmentRefused(
-            f"its epoch is {roster.epoch}, the pinned roster's is {pinned.epoch}: an old roster "
-            "could bring back a member that has left. Ask the coordinator for a newer one"
+            f"its generation is {roster.generation}, the pinned roster's is {pinned.generation}: "
+            "an old roster could bring back a member that has left. Ask for a newer one"
         )
 
 

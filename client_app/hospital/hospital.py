@@ -157,7 +157,7 @@ class Hospital:
         if notebook.given("close") is not None and not isinstance(request, Close):
             # Its keys are gone: an old set-up, sent again, must not open it a second time.
             raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"{request.experiment} is closed")
-        if isinstance(request, SetUp) and self._opens_an_epoch(notebook, digest):
+        if isinstance(request, SetUp) and self._opens_an_generation(notebook, digest):
             return None
         given = self._book(request).given(request.kind)
         if given is None or (leg is not None and leg > notebook.last_leg):
@@ -168,22 +168,22 @@ class Hospital:
             raise Refused(RefusalCode.CONFLICTING_REQUEST, f"another {request.kind} was answered")
         return given[1]
 
-    def _opens_an_epoch(self, notebook: Notebook, digest: bytes) -> bool:
+    def _opens_an_generation(self, notebook: Notebook, digest: bytes) -> bool:
         """Say whether a set-up is new, and a newer roster pinned than the last keys are for."""
-        known = notebook.next_epoch.roster or notebook.roster
+        known = notebook.next_generation.roster or notebook.roster
         given = self._last_book(notebook).given("set-up")
         is_new = given is not None and given[0] != digest
-        return is_new and known is not None and self._roster.epoch > known.epoch
+        return is_new and known is not None and self._roster.generation > known.generation
 
     def _book(self, request: SetUp | ExchangeShares | OpenShares | TrainLeg | Close) -> Notebook:
-        """Return where a request is written down: keys for the next epoch, all else for this."""
+        """Return where a request is stored: keys with the next generation, else with this one."""
         notebook = Notebook(self._store, request.experiment)
         of_keys = isinstance(request, SetUp | ExchangeShares | OpenShares)
         return self._last_book(notebook) if of_keys else notebook
 
     @staticmethod
     def _last_book(notebook: Notebook) -> Notebook:
-        return notebook if notebook.next_epoch.descriptor is None else notebook.next_epoch
+        return notebook if notebook.next_generation.descriptor is None else notebook.next_generation
 
     # --- serving ----------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class Hospital:
             case OpenShares():
                 notebook, _, _, roster = self._agreed(self._book(request))
                 ready = key_exchange.open_shares(request, notebook, self.name, roster)
-                self._begin_epoch(request.experiment)
+                self._begin_generation(request.experiment)
                 return ready
             case TrainLeg():
                 notebook, descriptor, training, roster = self._agreed(self._book(request))
@@ -217,20 +217,20 @@ class Hospital:
         descriptor = self._descriptor(request)
         notebook = Notebook(self._store, request.experiment)
         if (agreed := notebook.descriptor) is not None:
-            # A new epoch: with other members, and nothing else.
+            # A new generation: with other members, and nothing else.
             before = Descriptor.from_bytes(agreed)
             if descriptor != before.model_copy(update={"roster": descriptor.roster}):
-                raise Refused(RefusalCode.DESCRIPTOR_REFUSED, "an epoch with other settings")
+                raise Refused(RefusalCode.DESCRIPTOR_REFUSED, "a generation with other settings")
         self._training(request.payload, descriptor, self._roster)
         examples = len(self._share.train)
         self._policy.check_experiment(descriptor, self._roster, examples)
-        book = notebook if agreed is None else notebook.next_epoch
+        book = notebook if agreed is None else notebook.next_generation
         book.destroy()
         book.write("descriptor", request.payload)
         book.write("roster", self._roster.content)
         announced = key_exchange.announce(book, self._identity, self.name, self._roster)
         if not descriptor.sealed:
-            self._begin_epoch(request.experiment)  # there are no keys to wait for
+            self._begin_generation(request.experiment)  # there are no keys to wait for
         return Announcement(
             examples=examples if "examples" in self._policy.metrics else None,
             payload=announced.to_bytes(),
@@ -247,10 +247,10 @@ class Hospital:
             raise Refused(RefusalCode.ANOTHER_ROSTER, "not the roster that is pinned here")
         return descriptor
 
-    def _begin_epoch(self, experiment: str) -> None:
+    def _begin_generation(self, experiment: str) -> None:
         notebook = Notebook(self._store, experiment)
-        if notebook.next_epoch.descriptor is not None:
-            notebook.begin_next_epoch()
+        if notebook.next_generation.descriptor is not None:
+            notebook.begin_next_generation()
 
     def _close(self, request: Close) -> Closed:
         """Take the final model, evaluate it, and destroy the experiment's keys and memory."""
@@ -266,7 +266,7 @@ class Hospital:
         )
 
     def _agreed(self, notebook: Notebook) -> tuple[Notebook, Descriptor, LocalTraining, Roster]:
-        """Return what is known of an experiment; until its next epoch, with the roster it had."""
+        """Return what is known of an experiment, with the roster of its present generation."""
         agreed, roster = notebook.descriptor, notebook.roster
         if agreed is None or roster is None:
             raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"no agreement on {notebook.experiment}")

@@ -33,11 +33,11 @@ def exchange_shares(
 ) -> Shares:
     """Check everyone's announcements and seal a share for each of them.
 
-    A study begins with its whole roster. In a later epoch those may stay out who have not pinned
-    the new one, as long as the policy's minimum takes part.
+    A study begins with its whole roster. Members that have not pinned a later roster may stay out
+    of its generation, as long as the policy's minimum takes part.
     """
     key = _own_key(notebook)
-    least = minimum_cohort if roster.epoch > 1 else None
+    least = minimum_cohort if roster.generation > 1 else None
     try:
         pieces = from_bundle(request.payload)
         announcements = [Announced.from_bytes(who, data) for who, data in pieces.items()]
@@ -51,17 +51,17 @@ def exchange_shares(
         raise Refused(RefusalCode.KEYS_REFUSED, "not the key announced here")
     # The terms too: hospitals that were shown different descriptors make keys that don't match.
     terms = f"{request.experiment}/{hashlib.sha256(notebook.descriptor or b'').hexdigest()}"
-    epoch = membership.epoch_digest(announcements, experiment=terms, roster=roster)
+    generation = membership.generation_digest(announcements, experiment=terms, roster=roster)
     share = secrets.token_bytes(SHARE_BYTES)
     notebook.write("announcements", request.payload)
-    notebook.write("epoch-digest", epoch)
+    notebook.write("generation-digest", generation)
     notebook.write("share", share)
     sealed = membership.seal_shares(
         share,
         identity,
         name=name,
         experiment=request.experiment,
-        epoch=epoch,
+        generation=generation,
         announcements=announcements,
     )
     return Shares(payload=to_bundle(sealed))
@@ -69,8 +69,12 @@ def exchange_shares(
 
 def open_shares(request: OpenShares, notebook: Notebook, name: str, roster: Roster) -> Ready:
     """Open the others' shares and derive the member key."""
-    key, epoch, share = _own_key(notebook), notebook.page("epoch-digest"), notebook.page("share")
-    if epoch is None or share is None:
+    key, generation, share = (
+        _own_key(notebook),
+        notebook.page("generation-digest"),
+        notebook.page("share"),
+    )
+    if generation is None or share is None:
         raise Refused(RefusalCode.NOT_SET_UP, "shares before announcements")
     try:
         members = set(notebook.announcements)
@@ -79,12 +83,12 @@ def open_shares(request: OpenShares, notebook: Notebook, name: str, roster: Rost
             key,
             name=name,
             experiment=request.experiment,
-            epoch=epoch,
+            generation=generation,
             roster=roster,
             members=members,
         )
         member_key = membership.derive_member_key(
-            shares | {name: share}, roster=roster, epoch=epoch, members=members
+            shares | {name: share}, roster=roster, generation=generation, members=members
         )
     except (BundleError, MembershipError) as error:
         raise Refused(RefusalCode.KEYS_REFUSED, str(error)) from error

@@ -80,13 +80,13 @@ def _model(
 
 
 def _opened(request: TrainLeg, notebook: Notebook, name: str) -> bytes:
-    key, epoch, member_key = _keys(notebook)
+    key, generation, member_key = _keys(notebook)
     leg = request.sealed_in
     if leg is None or not 0 < leg < request.leg:
         raise Refused(RefusalCode.MALFORMED, "an envelope sealed in no earlier leg")
     if notebook.was_opened(leg):
         raise Refused(RefusalCode.REPLAYED, f"an envelope of leg {leg} was opened before")
-    context = Context(request.experiment, epoch, leg, name)
+    context = Context(request.experiment, generation, leg, name)
     try:
         payload = envelope.open(request.payload, context=context, key=key, member_key=member_key)
     except EnvelopeError as error:
@@ -108,7 +108,9 @@ def _check_recipient(
     if sealed:
         _keys(notebook)  # none before they are made
     if sealed and recipient not in notebook.announcements:
-        raise Refused(RefusalCode.UNKNOWN_RECIPIENT, f"{recipient} takes no part in this epoch")
+        raise Refused(
+            RefusalCode.UNKNOWN_RECIPIENT, f"{recipient} takes no part in this generation"
+        )
     if recipient != name:  # a model that stays here is shown to nobody
         policy.check_recipient(
             notebook.sent_to(recipient) + 1, notebook.sent + 1, len(roster.members)
@@ -154,18 +156,18 @@ def _payload(
     data = trained.to_bytes(wire=wire)
     if not sealed:
         return data
-    _, epoch, member_key = _keys(notebook)
+    _, generation, member_key = _keys(notebook)
     return envelope.seal(
         data,
-        context=Context(request.experiment, epoch, request.leg, request.recipient),
+        context=Context(request.experiment, generation, request.leg, request.recipient),
         recipient_key=notebook.announcements[request.recipient].sealing_key,
         member_key=member_key,
     )
 
 
 def _keys(notebook: Notebook) -> tuple[SealingKey, bytes, bytes]:
-    key, epoch = notebook.sealing_key, notebook.page("epoch-digest")
+    key, generation = notebook.sealing_key, notebook.page("generation-digest")
     member_key = notebook.page("member-key")
-    if key is None or epoch is None or member_key is None:
+    if key is None or generation is None or member_key is None:
         raise Refused(RefusalCode.NOT_SET_UP, "the experiment's keys are not made yet")
-    return key, epoch, member_key
+    return key, generation, member_key

@@ -6,10 +6,10 @@ from functools import lru_cache
 import numpy as np
 
 from learning.data import Share
-from learning.metrics import Figures
+from learning.metrics import Metrics
 from learning.models import ModelError
 from learning.settings import SettingsError, TrainingSettings
-from learning.trainer import Layout, Network, Progress, Task, Trainer
+from learning.trainer import Layout, Network, Progress, TaskSpec, Trainer
 from protocol.descriptor import Descriptor
 from protocol.messages import RefusalCode
 from protocol.model_bytes import Arrays, ModelBytesError, ModelState
@@ -30,7 +30,7 @@ class LocalTraining:
             )
         try:
             self.settings = TrainingSettings.parse(descriptor.training, source="descriptor")
-            self._task = Task(descriptor.shape, descriptor.classes)
+            self._task = TaskSpec(descriptor.shape, descriptor.classes)
             self._network = _workbench(self.settings, self._task, device)
         except (SettingsError, ModelError) as error:
             raise Refused(RefusalCode.DESCRIPTOR_REFUSED, str(error)) from error
@@ -81,7 +81,7 @@ class LocalTraining:
         parameters, buffers = self._network.arrays()
         return ModelState(parameters, buffers, state), progress
 
-    def held_out(self, model: ModelState, minimum: int) -> Figures | None:
+    def held_out(self, model: ModelState, minimum: int) -> Metrics | None:
         """Evaluate a model on what was held out here, if that is at least `minimum` examples."""
         if len(self._held_out) < max(1, minimum):
             return None
@@ -90,7 +90,7 @@ class LocalTraining:
 
 
 @lru_cache(maxsize=2)
-def _workbench(settings: TrainingSettings, task: Task, device: str) -> Network:
+def _workbench(settings: TrainingSettings, task: TaskSpec, device: str) -> Network:
     """Build the network that models are loaded into; one serves all hospitals of a process."""
     return Network(settings, task, seed=0, device=device)
 

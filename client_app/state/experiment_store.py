@@ -8,12 +8,12 @@ from protocol.study.roster import Roster
 from .store import Store
 
 _LEG_BYTES = 8
-_OF_AN_EPOCH = (
+_OF_AN_GENERATION = (
     "descriptor",
     "roster",
     "sealing-key",
     "announcements",
-    "epoch-digest",
+    "generation-digest",
     "share",
     "member-key",
     "answer/set-up",
@@ -48,27 +48,27 @@ class Notebook:
     def descriptor(self) -> bytes | None:
         return self.page("descriptor")
 
-    # --- epochs: the roster and keys that count, until the next begins ----------------------------
+    # --- generations: the roster and keys that count, until the next begins -----------------------
 
     @property
     def roster(self) -> Roster | None:
-        """Return the roster that this epoch's keys are for."""
+        """Return the roster that this generation's keys are for."""
         stored = self.page("roster")
         return Roster.from_content(stored) if stored is not None else None
 
     @property
-    def next_epoch(self) -> "Notebook":
-        """Return the pages of an epoch whose keys are being made; until then the present counts."""
-        return Notebook(self._store, self.experiment, section="next-epoch/")
+    def next_generation(self) -> "Notebook":
+        """Return the store of a generation whose keys are still being made."""
+        return Notebook(self._store, self.experiment, section="next-generation/")
 
-    def begin_next_epoch(self) -> None:
-        """Let the next epoch's pages take the place of the present one's."""
-        for name in _OF_AN_EPOCH:
-            page = self.next_epoch.page(name)
+    def begin_next_generation(self) -> None:
+        """Let the next generation's pages take the place of the present one's."""
+        for name in _OF_AN_GENERATION:
+            page = self.next_generation.page(name)
             self._store.delete(f"{self._prefix}{name}")
             if page is not None:
                 self.write(name, page)
-        self.next_epoch.destroy()
+        self.next_generation.destroy()
 
     # --- answers: the same bytes get the same answer ----------------------------------------------
 

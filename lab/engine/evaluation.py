@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from learning.data import Dataset, Examples, Share
-from learning.metrics import Figures
+from learning.metrics import Metrics
 from learning.settings import TrainingSettings
-from learning.trainer import Task
+from learning.trainer import TaskSpec
 from protocol.model_bytes import ModelState
 from server_app.run.evaluator import Evaluator
 
@@ -33,7 +33,7 @@ class Judge:
         sample: int | None,
         held_out: bool,
     ) -> None:
-        task = Task(dataset.shape, len(dataset.classes))
+        task = TaskSpec(dataset.shape, len(dataset.classes))
 
         def on(examples: Examples) -> Evaluator:
             return Evaluator(training, task, examples, seed=init_seed)
@@ -45,11 +45,11 @@ class Judge:
         self._sample = self._whole if part is test else on(part)
         self._held_out = on(pooled([share.held_out for share in shares])) if held_out else None
 
-    def figures(self, model: ModelState, *, last: bool) -> Figures | None:
+    def figures(self, model: ModelState, *, last: bool) -> Metrics | None:
         """Judge an aggregate on the test set."""
         return (self._whole if last else self._sample).figures(model)
 
-    def held_out(self, model: ModelState) -> Figures | None:
+    def held_out(self, model: ModelState) -> Metrics | None:
         """Judge a model on what all hospitals held out, if that was asked for."""
         return None if self._held_out is None else self._held_out.figures(model)
 

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from learning.metrics import Figures
+from learning.metrics import Metrics
 from protocol.model_bytes import ModelState
 from protocol.schedule import Ending, Leg
 
@@ -17,7 +17,7 @@ class Evaluation:
     round: int
     aggregations: int
     messages: int
-    figures: Figures
+    figures: Metrics
 
 
 @dataclass
@@ -32,9 +32,9 @@ class History:
 
     training: list[tuple[int, float, float]] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
-    clients: list[Figures] = field(default_factory=list)
-    held_out: Figures | None = None
-    clients_held_out: list[Figures] = field(default_factory=list)
+    clients: list[Metrics] = field(default_factory=list)
+    held_out: Metrics | None = None
+    clients_held_out: list[Metrics] = field(default_factory=list)
     hand_overs: int = 0
     aggregations: int = 0
     messages: int = 0
@@ -69,12 +69,12 @@ class History:
             | {
                 "training": [tuple(entry) for entry in state["training"]],
                 "evaluations": [
-                    Evaluation(**entry | {"figures": Figures(**entry["figures"])})
+                    Evaluation(**entry | {"figures": Metrics(**entry["figures"])})
                     for entry in state["evaluations"]
                 ],
-                "clients": [Figures(**entry) for entry in state["clients"]],
-                "held_out": Figures(**state["held_out"]) if state["held_out"] else None,
-                "clients_held_out": [Figures(**entry) for entry in state["clients_held_out"]],
+                "clients": [Metrics(**entry) for entry in state["clients"]],
+                "held_out": Metrics(**state["held_out"]) if state["held_out"] else None,
+                "clients_held_out": [Metrics(**entry) for entry in state["clients_held_out"]],
             }
         )
 
@@ -91,6 +91,6 @@ class Outcome:
     client_rounds_per_s: float
 
     @property
-    def final(self) -> Figures | None:
+    def final(self) -> Metrics | None:
         """The last aggregate's figures on the test set."""
         return self.history.evaluations[-1].figures if self.history.evaluations else None

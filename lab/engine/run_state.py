@@ -7,7 +7,7 @@ from lab.engine.backends.backend import Ground, cores, trainers
 from lab.engine.backends.memory import keep_freed_memory
 from lab.engine.backends.speed import Speedometer
 from learning.local_data import load_dataset, load_shares
-from learning.trainer import Network, Task
+from learning.trainer import Network, TaskSpec
 from protocol.model_bytes import ModelState
 from protocol.randomness import TrainingStreams, derive_seed, shared_init_seed
 from protocol.schedule import Leg, Schedule
@@ -42,7 +42,7 @@ class Bench:
         training_seed = derive_seed(chosen.seed, "training")
         dataset = load_dataset(settings.local, chosen.seed)
         shares = load_shares(settings.local, chosen.hospitals, chosen.seed)
-        task = Task(dataset.shape, len(dataset.classes))
+        task = TaskSpec(dataset.shape, len(dataset.classes))
         self._judge = Judge(
             settings.training,
             dataset,

@@ -14,7 +14,7 @@ from lab.results.sizes import Sizes, sizes
 from lab.results.statistics import Spread, spread
 from lab.sweep import Plan, Record
 from lab.sweep.plan import Cell
-from learning.metrics import Figures
+from learning.metrics import Metrics
 
 
 def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _row(plan: Plan, cell: Cell, records: Mapping[str, Record], size: Sizes) -> 
     paper = cell.variant.paper.get(cell.method.name) or _paper(plan, cell)
     some = done[0] if done else None
 
-    def over_seeds(figures: list[Figures | None], name: str) -> Spread | None:
+    def over_seeds(figures: list[Metrics | None], name: str) -> Spread | None:
         values = [round(100 * getattr(each, name), 3) for each in figures if each is not None]
         return spread(values, overlap=size.overlap) if values else None
 

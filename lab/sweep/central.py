@@ -10,7 +10,7 @@ from lab.sweep.central_checkpoint import CentralCheckpoints, CentralState
 from lab.sweep.record import Record
 from lab.sweep.trial import Trial
 from learning.local_data import load_dataset, load_shares
-from learning.trainer import Network, Task, Trainer
+from learning.trainer import Network, TaskSpec, Trainer
 from protocol.randomness import TrainingStreams, derive_seed, shared_init_seed
 
 # Steps between two looks at whether to stop: at most some seconds, also for large networks.
@@ -42,7 +42,7 @@ def train_centrally(
     training_seed = derive_seed(seed, "training")
     network = Network(
         training,
-        Task(dataset.shape, len(dataset.classes)),
+        TaskSpec(dataset.shape, len(dataset.classes)),
         seed=shared_init_seed(training_seed),
         device=chosen_device(settings.local).type,
     )

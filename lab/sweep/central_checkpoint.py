@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from lab.sweep.record import Point
-from learning.metrics import Figures
+from learning.metrics import Metrics
 from learning.settings import SettingsError
 from learning.trainer import Arrays, Network, Progress
 
@@ -35,7 +35,7 @@ class CentralState:
         self.steps_since += steps
         self.hits_since += steps * progress.accuracy
 
-    def judged(self, round_: int, figures: Figures) -> None:
+    def judged(self, round_: int, figures: Metrics) -> None:
         """Note the figures on test data, and those on the batches since the last."""
         self.curve.append((round_, 0, 0, figures.accuracy, figures.balanced_accuracy))
         self.accuracies.append((round_, self.hits_since / self.steps_since))

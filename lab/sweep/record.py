@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from learning.metrics import Figures
+from learning.metrics import Metrics
 
 Point = tuple[int, int, int, float, float]
 """Rounds, aggregations and messages so far; accuracy and balanced accuracy on the test set."""
@@ -23,11 +23,11 @@ class Record:
     learning_rate: float
     status: Literal["done", "diverged"]
     reason: str = ""
-    test: Figures | None = None
-    clients: Figures | None = None
-    held_out: Figures | None = None
-    clients_held_out: Figures | None = None
-    trained_on: Figures | None = None
+    test: Metrics | None = None
+    clients: Metrics | None = None
+    held_out: Metrics | None = None
+    clients_held_out: Metrics | None = None
+    trained_on: Metrics | None = None
     curve: list[Point] = field(default_factory=list)
     training: list[tuple[int, float]] = field(default_factory=list)
     hand_overs: int = 0
@@ -43,7 +43,7 @@ class Record:
     @staticmethod
     def from_json(values: dict[str, Any]) -> "Record":
         names = ("test", "clients", "held_out", "clients_held_out", "trained_on")
-        figures = {name: Figures(**values[name]) if values[name] else None for name in names}
+        figures = {name: Metrics(**values[name]) if values[name] else None for name in names}
         curves = {
             "curve": [tuple(point) for point in values["curve"]],
             "training": [tuple(point) for point in values["training"]],
@@ -51,11 +51,11 @@ class Record:
         return Record(**values | figures | curves)
 
 
-def mean_figures(figures: list[Figures]) -> Figures | None:
+def mean_figures(figures: list[Metrics]) -> Metrics | None:
     """Return the mean over hospitals."""
     if not figures:
         return None
-    return Figures(
+    return Metrics(
         *(
             sum(getattr(each, name) for each in figures) / len(figures)
             for name in ("loss", "accuracy", "balanced_accuracy")

@@ -14,8 +14,8 @@ from lab.sweep.record import Record, mean_figures
 from lab.sweep.stopwatch import Stopwatch
 from lab.sweep.trial import Trial
 from learning.local_data import load_dataset, load_shares
-from learning.metrics import Figures
-from learning.trainer import Task
+from learning.metrics import Metrics
+from learning.trainer import TaskSpec
 from protocol.model_bytes import ModelState
 from protocol.randomness import derive_seed, shared_init_seed
 from server_app.config.run_config import Settings
@@ -134,13 +134,13 @@ def _curves(history: History) -> dict[str, object]:
     }
 
 
-def _on_training_data(settings: Settings, model: ModelState) -> Figures | None:
+def _on_training_data(settings: Settings, model: ModelState) -> Metrics | None:
     seed = settings.algorithm.seed
     dataset = load_dataset(settings.local, seed)
     shares = load_shares(settings.local, settings.algorithm.hospitals, seed)
     init = shared_init_seed(derive_seed(seed, "training"))
     examples = pooled([share.train for share in shares])
-    task = Task(dataset.shape, len(dataset.classes))
+    task = TaskSpec(dataset.shape, len(dataset.classes))
     return Evaluator(settings.training, task, examples, seed=init).figures(model)
 
 

@@ -54,10 +54,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Roster:
-    """The members of a study, sorted by name, and the coordinator; `epoch` counts its versions."""
+    """The coordinator and the members, sorted by name; `generation` counts its versions."""
 
     study: str
-    epoch: int
+    generation: int
     coordinator: bytes
     members: tuple[Member, ...]
 
@@ -68,7 +68,7 @@ class Roster:
             {
                 "version": 1,
                 "study": self.study,
-                "epoch": self.epoch,
+                "generation": self.generation,
                 "coordinator": self.coordinator.hex(),
                 "members": [
                     {"name": member.name, "identity": member.identity.hex()}
@@ -124,17 +124,17 @@ class Roster:
             where = ".".join(str(part) for part in problem["loc"]) or "roster"
             raise RosterError(f"{where}: {problem['msg']}") from error
         members = tuple(Member(m.name, bytes.fromhex(m.identity)) for m in form.members)
-        roster = Roster(form.study, form.epoch, bytes.fromhex(form.coordinator), members)
+        roster = Roster(form.study, form.generation, bytes.fromhex(form.coordinator), members)
         if roster.content != content:
             raise RosterError("not in canonical form")
         roster._check()
         return roster
 
     @staticmethod
-    def make(study: str, epoch: int, coordinator: bytes, members: list[Member]) -> "Roster":
+    def make(study: str, generation: int, coordinator: bytes, members: list[Member]) -> "Roster":
         """Make a roster of these members, in any order; RosterError says what is wrong."""
         ordered = tuple(sorted(members, key=lambda member: member.name))
-        return Roster.from_content(Roster(study, epoch, coordinator, ordered).content)
+        return Roster.from_content(Roster(study, generation, coordinator, ordered).content)
 
     def _check(self) -> None:
         if list(self.names) != sorted(set(self.names)):
@@ -167,7 +167,7 @@ class _MemberForm(_Strict):
 class _Form(_Strict):
     version: Literal[1]
     study: _Name
-    epoch: Annotated[int, Field(ge=1, lt=2**31)]
+    generation: Annotated[int, Field(ge=1, lt=2**31)]
     coordinator: _Identity
     members: Annotated[list[_MemberForm], Field(min_length=2, max_length=MAX_MEMBERS)]
 

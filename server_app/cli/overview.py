@@ -42,7 +42,7 @@ def overview(study: Study) -> dict[str, Any]:
         "address": str(study.address),
         "services": {part: background.answers(study, part) for part in PARTS},
         "certificate_days": certificates.days_left(study.tls),
-        "epoch": study.roster().epoch if study.roster_file.exists() else None,
+        "generation": study.roster().generation if study.roster_file.exists() else None,
         "roster_is_current": is_roster_current(study),
         "hospitals": hospitals,
         "experiments": [
@@ -74,8 +74,8 @@ def _facts(seen: dict[str, Any]) -> Table:
     up = [name for name, answers in seen["services"].items() if answers]
     down = [name for name, answers in seen["services"].items() if not answers]
     state = f"up ({', '.join(up)})" if not down else f"{', '.join(down)} not up"
-    roster = "none yet" if seen["epoch"] is None else f"epoch {seen['epoch']}"
-    if seen["epoch"] is not None and not seen["roster_is_current"]:
+    roster = "none yet" if seen["generation"] is None else f"generation {seen['generation']}"
+    if seen["generation"] is not None and not seen["roster_is_current"]:
         roster += "; the members have changed since: `feddc coordinator roster`"
     certificate = f"good for {seen['certificate_days']} days"
     if seen["certificate_days"] < certificates.RENEW_DAYS:

@@ -115,7 +115,7 @@ def remove(
 
 @app.command()
 def roster(study: Folder = HERE) -> None:
-    """Sign the roster of the present members; a changed one opens a new epoch."""
+    """Sign the roster of the present members; a changed one opens a new generation."""
     from server_app.study import study_members
 
     with told():
@@ -125,7 +125,7 @@ def roster(study: Folder = HERE) -> None:
     table = Table("member", "fingerprint", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for member in made.members:
         table.add_row(Text(member.name), member.fingerprint)
-    typer.echo(f"study        {made.study}\nepoch        {made.epoch}\n")
+    typer.echo(f"study        {made.study}\ngeneration        {made.generation}\n")
     console().print(table)
     typer.echo(f"\nfingerprint of this roster:\n    {made.fingerprint}\n")
     if is_new:

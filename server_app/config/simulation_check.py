@@ -3,7 +3,7 @@
 from learning.data import DataError
 from learning.local_data import load_dataset, load_shares
 from learning.settings import SettingsError
-from learning.trainer import Network, Task
+from learning.trainer import Network, TaskSpec
 from protocol.randomness import SEED_BYTES
 from protocol.study.roster import RosterError
 from protocol.study.simulated_study import simulated_study
@@ -30,7 +30,7 @@ def preflight(settings: Settings) -> None:
         simulated_study(algorithm.seed, [share.name for share in shares])
     except RosterError as error:
         raise DataError(f"the hospitals' names can't be on a roster: {error}") from error
-    task = Task(dataset.shape, len(dataset.classes))
+    task = TaskSpec(dataset.shape, len(dataset.classes))
     network = Network(settings.training, task, seed=0, device=settings.local.device)
     try:
         check_wrapped(

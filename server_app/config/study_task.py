@@ -5,7 +5,7 @@ from pathlib import Path
 from learning.data import Examples
 from learning.local_data import load_dataset
 from learning.settings import LocalSettings, SettingsError
-from learning.trainer import Network, Task
+from learning.trainer import Network, TaskSpec
 from protocol.model_bytes import ModelState
 from protocol.randomness import SEED_BYTES
 from server_app.experiment import first_model
@@ -36,10 +36,10 @@ def check(settings: Settings, task: TaskSettings, given: Path | None = None) -> 
         raise SettingsError(f"aggregator = {settings.algorithm.aggregator}: {error}") from error
 
 
-def load_task(settings: TaskSettings, *, seed: int) -> tuple[Task, Examples | None]:
+def load_task(settings: TaskSettings, *, seed: int) -> tuple[TaskSpec, Examples | None]:
     """Return what the model maps, and the coordinator's own test data."""
     if not settings.test_data:
-        return Task(settings.shape, settings.classes), None
+        return TaskSpec(settings.shape, settings.classes), None
     local = LocalSettings.parse(
         {
             "dataset": settings.test_data,
@@ -49,7 +49,7 @@ def load_task(settings: TaskSettings, *, seed: int) -> tuple[Task, Examples | No
         source="settings.toml",
     )
     dataset = load_dataset(local, seed)
-    task = Task(dataset.shape, len(dataset.classes))
+    task = TaskSpec(dataset.shape, len(dataset.classes))
     for key, given, found in (
         ("input-shape", settings.shape, task.shape),
         ("classes", settings.classes, task.classes),

@@ -1,9 +1,9 @@
 """The coordinator's own judgement: models on the test set, in eval mode."""
 
 from learning.data import Examples
-from learning.metrics import Figures
+from learning.metrics import Metrics
 from learning.settings import TrainingSettings
-from learning.trainer import Network, Task
+from learning.trainer import Network, TaskSpec
 from protocol.model_bytes import ModelState
 
 
@@ -11,13 +11,13 @@ class Evaluator:
     """Evaluates models on one test set."""
 
     def __init__(
-        self, training: TrainingSettings, task: Task, test: Examples | None, *, seed: int
+        self, training: TrainingSettings, task: TaskSpec, test: Examples | None, *, seed: int
     ) -> None:
         self._network = Network(training, task, seed=seed)
         self._test = self._network.tensors(test) if test is not None and len(test) else None
         self.first_model = ModelState(*self._network.arrays())
 
-    def figures(self, model: ModelState) -> Figures | None:
+    def figures(self, model: ModelState) -> Metrics | None:
         """Return the model's figures, or nothing where there is no test set."""
         if self._test is None:
             return None

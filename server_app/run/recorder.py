@@ -123,12 +123,12 @@ class Recorder(Observer):
             seconds=report.seconds,
         )
 
-    def epoch_began(
+    def generation_began(
         self, number: int, hospitals: Mapping[str, int | None], staying_out: Mapping[str, str]
     ) -> None:
         self._event(
-            "epoch",
-            epoch=number,
+            "generation",
+            generation=number,
             hospitals=list(hospitals),
             examples=dict(hospitals),
             staying_out=dict(staying_out),

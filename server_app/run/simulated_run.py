@@ -5,7 +5,7 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from learning.local_data import load_dataset, load_shares
-from learning.trainer import Task
+from learning.trainer import TaskSpec
 from protocol.randomness import derive_seed, shared_init_seed
 from protocol.study.simulated_study import simulated_study
 from server_app.config.run_config import Settings
@@ -26,7 +26,7 @@ def run(grid: Grid, settings: Settings) -> dict[str, Any]:
     dataset = load_dataset(settings.local, algorithm.seed)
     shares = load_shares(settings.local, algorithm.hospitals, algorithm.seed)
     study = simulated_study(algorithm.seed, [share.name for share in shares])
-    task = Task(dataset.shape, len(dataset.classes))
+    task = TaskSpec(dataset.shape, len(dataset.classes))
     seed = shared_init_seed(training_seed)
     evaluator = Evaluator(settings.training, task, dataset.test, seed=seed)
     return run_strategy(

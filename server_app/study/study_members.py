@@ -72,7 +72,7 @@ def remove(study: Study, name: str) -> None:
 
 
 def write_roster(study: Study) -> tuple[Roster, bool]:
-    """Sign a roster of the present members, in a new epoch if they changed; say whether so."""
+    """Sign a roster of the present members, in a new generation if they changed; say whether so."""
     identity = study.identity()
     members = [Member(card.name, card.identity) for card in enrolled(study)]
     if len(members) < 2:
@@ -82,10 +82,10 @@ def write_roster(study: Study) -> tuple[Roster, bool]:
         )
     last = study.roster() if study.roster_file.exists() else None
     try:
-        roster = Roster.make(study.name, last.epoch if last else 1, identity.public, members)
+        roster = Roster.make(study.name, last.generation if last else 1, identity.public, members)
         is_new = last is None or roster != last
         if last is not None and is_new:
-            roster = Roster.make(study.name, last.epoch + 1, identity.public, members)
+            roster = Roster.make(study.name, last.generation + 1, identity.public, members)
     except RosterError as error:
         raise EnrolmentError(f"the members can't be on one roster: {error}") from error
     signed = roster.signed(identity)

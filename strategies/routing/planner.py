@@ -157,7 +157,7 @@ class Planner(Generic[T]):
             self._parked.pop(hospital, None)
             self._waiting[hospital] = deque([Parcel(Carries.AGGREGATE, aggregate, Chain())])
 
-    def begin_epoch(self, hospitals: int, next_round: int, aggregate: T) -> None:
+    def begin_generation(self, hospitals: int, next_round: int, aggregate: T) -> None:
         """Go on with other hospitals, all of them from the aggregate."""
         self.hospitals = hospitals
         self._next_round = [next_round] * hospitals

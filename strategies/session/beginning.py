@@ -1,4 +1,4 @@
-"""Beginning an experiment, taking one up that was killed, and opening a new epoch of one."""
+"""Beginning an experiment, taking one up that was killed, and opening a new generation of one."""
 
 import math
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ def begin(
     state = feddc.journal.load()
     begun = state is not None and "planner" in state
     roster, names = feddc.roster, ()
-    if state is not None and begun:  # the roster of the epoch it was in
+    if state is not None and begun:  # the roster of the generation it was in
         roster = Roster.from_content(bytes.fromhex(state["roster"]))
         names = tuple(state["members"])
     members = meet(
@@ -83,14 +83,14 @@ def begin(
 
 
 def renew(feddc: "FedDC", leg: Leg, course: Course, timeout: float) -> None:
-    """Open a new epoch if the roster has changed: everybody makes new keys, some stay out."""
+    """Open a new generation if the roster has changed: everybody makes new keys, some stay out."""
     if not 0 < course.legs_done == course.last_aggregation or course.present is not None:
-        return  # chains are on their way under the keys of this epoch
+        return  # chains are on their way under the keys of this generation
     timeout = max(timeout, feddc.start_timeout)
     staying_out: dict[str, str] = {}
-    if course.next_epoch is None:
+    if course.next_generation is None:
         roster = feddc.newest_roster()
-        if roster is None or roster.epoch <= course.members.roster.epoch:
+        if roster is None or roster.generation <= course.members.roster.generation:
             return
         everybody = course.members.of(roster)
         everybody.present()
@@ -102,25 +102,25 @@ def renew(feddc: "FedDC", leg: Leg, course: Course, timeout: float) -> None:
         if len(names) < needed:
             log(
                 WARNING,
-                "epoch %d can't begin, %d of %d have agreed and %d are needed: %s",
-                roster.epoch,
+                "generation %d can't begin, %d of %d have agreed and %d are needed: %s",
+                roster.generation,
                 len(names),
                 len(roster.names),
                 needed,
                 "; ".join(f"{name}: {why}" for name, why in staying_out.items()),
             )
             return
-        course.next_epoch = (roster, names)
+        course.next_generation = (roster, names)
         course.write(feddc.observer.to_state)  # whoever resumes must ask the same hospitals
-    roster, names = course.next_epoch
+    roster, names = course.next_generation
     members = course.members.of(roster, names)
     members.present()
     descriptor = course.descriptor.model_copy(update={"roster": roster.digest})
     examples = set_up(members, descriptor, timeout=timeout)
     _check_examples(feddc, examples)
-    course.begin_epoch(members, descriptor, examples, leg.first_round)
-    log(INFO, "Epoch %d: %s", roster.epoch, ", ".join(names))
-    feddc.observer.epoch_began(roster.epoch, examples, staying_out)
+    course.begin_generation(members, descriptor, examples, leg.first_round)
+    log(INFO, "Generation %d: %s", roster.generation, ", ".join(names))
+    feddc.observer.generation_began(roster.generation, examples, staying_out)
 
 
 def _check(feddc: "FedDC", members: Members, wrapped: Wrapped) -> None:

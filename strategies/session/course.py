@@ -62,8 +62,8 @@ class Course:
     last_aggregation: int = 0
     present: frozenset[int] | None = None
     signed: dict[int, SignedRequest] = field(default_factory=dict)
-    # A new epoch that is being opened: its roster, and who agreed to it.
-    next_epoch: tuple[Roster, tuple[str, ...]] | None = None
+    # A new generation that is being opened: its roster, and who agreed to it.
+    next_generation: tuple[Roster, tuple[str, ...]] | None = None
     _on_paper: int | None = None  # the aggregation whose model and strategy's arrays are written
 
     @property
@@ -94,7 +94,7 @@ class Course:
         self.journal.spool.put(carried.name, model.to_bytes(wire=self.wire))
         return carried
 
-    def begin_epoch(
+    def begin_generation(
         self,
         members: Members,
         descriptor: Descriptor,
@@ -104,9 +104,9 @@ class Course:
         """Go on with other members, all of them from the last aggregate."""
         self.members, self.descriptor, self.examples = members, descriptor, examples
         aggregate = Carried(f"aggregate-{self.last_aggregation}")
-        self.planner.begin_epoch(len(members), next_round, aggregate)
+        self.planner.begin_generation(len(members), next_round, aggregate)
         self.signed.clear()
-        self.next_epoch = None
+        self.next_generation = None
 
     def leg_ended(self, leg: Leg) -> None:
         """Account for the end of a leg; requests that nobody will send again are forgotten."""
@@ -129,8 +129,8 @@ class Course:
                 "descriptor": self.descriptor.to_bytes().hex(),
                 "roster": self.members.roster.content.hex(),
                 "members": list(self.members.names),
-                "next_epoch": self.next_epoch
-                and [self.next_epoch[0].content.hex(), list(self.next_epoch[1])],
+                "next_generation": self.next_generation
+                and [self.next_generation[0].content.hex(), list(self.next_generation[1])],
                 "examples": dict(self.examples),
                 "heads": {name: head.model_dump() for name, head in self.members.heads.items()},
                 "legs_done": self.legs_done,
@@ -146,7 +146,7 @@ class Course:
             }
 
         waiting = {content.name for content in self.planner.contents()}
-        waiting |= {f"aggregate-{self.last_aggregation}"} if self.next_epoch else set()
+        waiting |= {f"aggregate-{self.last_aggregation}"} if self.next_generation else set()
         self.journal.write(state, {*waiting, model, arrays})
 
     def restore(self, state: State) -> None:
@@ -162,9 +162,9 @@ class Course:
             name: AuditHead.model_validate(head) for name, head in state["heads"].items()
         }
         self.legs_done, self.last_aggregation, self._on_paper = state["legs_done"], last, last
-        if state["next_epoch"]:
-            roster, names = state["next_epoch"]
-            self.next_epoch = (Roster.from_content(bytes.fromhex(roster)), tuple(names))
+        if state["next_generation"]:
+            roster, names = state["next_generation"]
+            self.next_generation = (Roster.from_content(bytes.fromhex(roster)), tuple(names))
         self.present = None if state["present"] is None else frozenset(state["present"])
         self.signed = {
             int(hospital): SignedRequest(bytes.fromhex(head), model, bytes.fromhex(signature))

@@ -77,7 +77,7 @@ class Members:
         self._exchange = Exchange(self.grid, bell=self.bell, batch=self.batch)
 
     def of(self, roster: Roster, names: tuple[str, ...] = ()) -> "Members":
-        """Return the members of another epoch."""
+        """Return the members of another generation."""
         return Members(
             self.grid,
             roster,

@@ -44,7 +44,7 @@ class Observer:
     def received(self, leg: Leg, hospital: str, model: StoredModel) -> None:
         """A hospital's own model came in for aggregation, readable by the coordinator."""
 
-    def epoch_began(
+    def generation_began(
         self, number: int, hospitals: Mapping[str, int | None], staying_out: Mapping[str, str]
     ) -> None:
         """A new roster counts from now on, for all but those who stay out for the reason given."""

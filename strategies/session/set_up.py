@@ -38,7 +38,7 @@ def set_up(members: Members, descriptor: Descriptor, *, timeout: float) -> dict[
 
 
 def who_agrees(members: Members, descriptor: Descriptor, *, timeout: float) -> dict[str, str]:
-    """Ask everybody for agreement to a new epoch; return what keeps each from it, if anything."""
+    """Ask all members to agree to a new generation; return the reason for each refusal, or ""."""
     answers = _agree(members, descriptor, timeout)
     return {
         name: "" if isinstance(answer.reply, Announcement) else answer.problem or "answered oddly"

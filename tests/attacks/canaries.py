@@ -158,7 +158,7 @@ def opened(experiment: Experiment, data: bytes, leg: int, name: str = VICTIM) ->
     return ModelState.from_bytes(
         envelope.open(
             data,
-            context=Place(experiment.id, experiment.secret("epoch-digest", name), leg, name),
+            context=Place(experiment.id, experiment.secret("generation-digest", name), leg, name),
             key=SealingKey.from_bytes(experiment.secret("sealing-key", name)),
             member_key=experiment.secret("member-key", name),
         )

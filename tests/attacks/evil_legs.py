@@ -62,7 +62,9 @@ def sealed(
     """Seal a model for the victim, as a member that helps the coordinator could."""
 
     def attack(experiment: Experiment, honest: TrainLeg) -> TrainLeg:
-        right = Context(experiment.id, experiment.secret("epoch-digest"), experiment.legs, VICTIM)
+        right = Context(
+            experiment.id, experiment.secret("generation-digest"), experiment.legs, VICTIM
+        )
         data = envelope.seal(
             model(experiment.first_model).to_bytes(),
             context=replace(right, **context),
@@ -213,7 +215,7 @@ LEG: dict[str, tuple[RefusalCode, Attack]] = {
     "with an envelope sealed for another key": (Code.ENVELOPE_REFUSED, sealed(key_of="Cedar")),
     "with an envelope of another experiment": (Code.ENVELOPE_REFUSED, sealed(experiment="e0")),
     "with an envelope of another leg": (Code.ENVELOPE_REFUSED, sealed(leg=999)),
-    "with an envelope of another epoch": (Code.ENVELOPE_REFUSED, sealed(epoch=bytes(32))),
+    "with an envelope of another generation": (Code.ENVELOPE_REFUSED, sealed(generation=bytes(32))),
     "with a model sealed without the member key": (
         Code.ENVELOPE_REFUSED,
         sealed(member_key=bytes(32)),

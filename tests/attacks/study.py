@@ -25,7 +25,7 @@ from client_app.hospital_folder import HospitalFolder
 from client_app.state.store import MappingStore
 from learning.data import Examples, Share
 from learning.settings import TrainingSettings
-from learning.trainer import Network, Task
+from learning.trainer import Network, TaskSpec
 from protocol.audit_head import AuditHead
 from protocol.bundle import from_bundle, to_bundle
 from protocol.descriptor import Descriptor
@@ -235,7 +235,7 @@ def expect(kind: type[R], reply: Reply) -> R:
 
 def first_model(descriptor: Descriptor) -> ModelState:
     settings = TrainingSettings.parse(descriptor.training, source="test")
-    network = Network(settings, Task(descriptor.shape, descriptor.classes), seed=1)
+    network = Network(settings, TaskSpec(descriptor.shape, descriptor.classes), seed=1)
     return ModelState(*network.arrays())
 
 

@@ -64,7 +64,7 @@ LISTS: dict[str, Callable[[Experiment], dict[str, bytes]]] = {
         e.study.identities["Cedar"], experiment="e0"
     )(e),
     "a key for another roster": lambda e: announced_by(
-        e.study.identities["Cedar"], roster=replace(e.study.roster, epoch=2)
+        e.study.identities["Cedar"], roster=replace(e.study.roster, generation=2)
     )(e),
     "a key of small order": of_small_order,
     "a member too few": edited(lambda a: {n: d for n, d in a.items() if n != "Cedar"}),
@@ -94,7 +94,7 @@ def sealed_share(of: Experiment, identity: Identity, name: str, **changes: Any) 
     """Seal a share for the victim, signed by `identity` in the name of `name`."""
     place = {
         "experiment": of.id,
-        "epoch": of.secret("epoch-digest"),
+        "generation": of.secret("generation-digest"),
         "announcements": [Announced.from_bytes(n, d) for n, d in of.announced.items()],
     }
     return seal_shares(bytes(32), identity, name=name, **(place | changes))[VICTIM]
@@ -109,8 +109,8 @@ SHARES: dict[str, Callable[[Experiment], dict[str, bytes]]] = {
     "a share of another experiment": lambda e: {
         "Cedar": sealed_share(e, e.study.identities["Cedar"], "Cedar", experiment="e0")
     },
-    "a share of another epoch": lambda e: {
-        "Cedar": sealed_share(e, e.study.identities["Cedar"], "Cedar", epoch=bytes(32))
+    "a share of another generation": lambda e: {
+        "Cedar": sealed_share(e, e.study.identities["Cedar"], "Cedar", generation=bytes(32))
     },
     "a flipped byte": lambda e: {"Cedar": flipped(-1)(e.shares["Cedar"][VICTIM])},
     "a share cut off": lambda e: {"Cedar": e.shares["Cedar"][VICTIM][:-1]},

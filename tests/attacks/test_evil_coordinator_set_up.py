@@ -81,7 +81,7 @@ def test_an_experiment_is_agreed_to_once(siege: Siege) -> None:
 def test_what_was_closed_stays_closed_and_its_keys_are_gone(siege: Siege) -> None:
     experiment = siege.study.experiment()
     experiment.leg()
-    secrets = [experiment.secret("member-key"), experiment.secret("epoch-digest")]
+    secrets = [experiment.secret("member-key"), experiment.secret("generation-digest")]
     assert all(is_somewhere(secret, siege.agent.folder.state) for secret in secrets)
     experiment.close()
 

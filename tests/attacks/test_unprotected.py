@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from client_app.hospital.policy import Policy
 from learning.data import Examples, Share
 from learning.settings import TrainingSettings
-from learning.trainer import Network, Task
+from learning.trainer import Network, TaskSpec
 from protocol.messages import Carries, RefusalCode, SetUp, Trained
 from protocol.model_bytes import ModelState
 from protocol.randomness import TrainingStreams
@@ -112,7 +112,7 @@ def test_unprotected_first_models_of_their_own_tell_a_recipient_who_sent() -> No
     own: list[dict[str, Any]] = []
     for position, _ in enumerate(NAMES):
         seed = TrainingStreams(descriptor.training_seed, position).init_seed()
-        network = Network(settings, Task(descriptor.shape, descriptor.classes), seed=seed)
+        network = Network(settings, TaskSpec(descriptor.shape, descriptor.classes), seed=seed)
         own.append(network.arrays()[0])
 
     for sender in ("Aspen", "Cedar", "Durmast"):

@@ -39,10 +39,10 @@ class Enrolled:
     def socket(self) -> Path:
         return self.folder.path / "socket" / "agent.sock"
 
-    def roster(self, epoch: int = 1, study: str = "hearts") -> Roster:
+    def roster(self, generation: int = 1, study: str = "hearts") -> Roster:
         members = [Member(name, identity.public) for name, identity in self.others.items()]
         members.append(Member("St Mary", self.folder.identity().public))
-        return Roster.make(study, epoch, self.coordinator.public, members)
+        return Roster.make(study, generation, self.coordinator.public, members)
 
     def set(self, key: str, value: str) -> None:
         """Change a line of hospital.toml."""

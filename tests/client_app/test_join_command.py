@@ -27,16 +27,16 @@ def _offer(hospital: Enrolled, **changes: Any) -> Path:
 
 
 def test_join_shows_everyone_asks_and_pins(newcomer: Enrolled) -> None:
-    offered = _offer(newcomer, epoch=3)
+    offered = _offer(newcomer, generation=3)
 
     done = feddc("join", offered, "--folder", newcomer.folder.path, answer="y\n")
 
     assert done.exit_code == 0
-    roster = newcomer.roster(epoch=3)
+    roster = newcomer.roster(generation=3)
     shown = [line.rstrip() for line in done.stdout.splitlines()]
     assert shown[:3] == [
         "study        hearts",
-        "epoch        3",
+        "generation        3",
         f"coordinator  {fingerprint(newcomer.coordinator.public)}",
     ]
     for member in roster.members:
@@ -69,7 +69,7 @@ def test_a_script_says_yes_with_the_fingerprint(
 
 
 def test_a_script_that_expects_another_roster_pins_nothing(newcomer: Enrolled) -> None:
-    agreed = newcomer.roster(epoch=2).fingerprint
+    agreed = newcomer.roster(generation=2).fingerprint
 
     done = feddc("join", _offer(newcomer), "--folder", newcomer.folder.path, "--yes", agreed)
 
@@ -125,10 +125,12 @@ def test_the_roster_of_another_study_than_the_configured_one_is_refused(
 
 
 def test_a_newer_roster_replaces_the_pinned_one(enrolled: Enrolled) -> None:
-    done = feddc("join", _offer(enrolled, epoch=2), "--folder", enrolled.folder.path, answer="y\n")
+    done = feddc(
+        "join", _offer(enrolled, generation=2), "--folder", enrolled.folder.path, answer="y\n"
+    )
 
     assert done.exit_code == 0
-    assert enrolled.folder.roster() == enrolled.roster(epoch=2)
+    assert enrolled.folder.roster() == enrolled.roster(generation=2)
 
 
 def test_the_pinned_roster_again_changes_nothing(enrolled: Enrolled) -> None:
@@ -139,20 +141,24 @@ def test_the_pinned_roster_again_changes_nothing(enrolled: Enrolled) -> None:
 
 
 def test_an_older_roster_is_refused(enrolled: Enrolled) -> None:
-    enrolled.folder.pin(enrolled.roster(epoch=5).signed(enrolled.coordinator))
+    enrolled.folder.pin(enrolled.roster(generation=5).signed(enrolled.coordinator))
 
-    done = feddc("join", _offer(enrolled, epoch=4), "--folder", enrolled.folder.path, answer="y\n")
+    done = feddc(
+        "join", _offer(enrolled, generation=4), "--folder", enrolled.folder.path, answer="y\n"
+    )
 
     assert done.exit_code == 1
-    assert "its epoch is 4, the pinned roster's is 5" in done.stderr
-    assert enrolled.folder.roster() == enrolled.roster(epoch=5)
+    assert "its generation is 4, the pinned roster's is 5" in done.stderr
+    assert enrolled.folder.roster() == enrolled.roster(generation=5)
 
 
 def test_another_coordinator_cannot_take_over(enrolled: Enrolled) -> None:
     usurper = Identity.generate()
     taken = type(enrolled)(enrolled.folder, usurper, enrolled.others)
 
-    done = feddc("join", _offer(taken, epoch=9), "--folder", enrolled.folder.path, answer="y\n")
+    done = feddc(
+        "join", _offer(taken, generation=9), "--folder", enrolled.folder.path, answer="y\n"
+    )
 
     assert done.exit_code == 1
     assert "another study or coordinator than the pinned" in done.stderr

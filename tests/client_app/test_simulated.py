@@ -16,7 +16,7 @@ from client_app.simulated_hospital import ContextState, answer
 from learning.data import DataError
 from learning.local_data import load_dataset, load_shares
 from learning.settings import SettingsError
-from learning.trainer import Network, Task
+from learning.trainer import Network, TaskSpec
 from protocol.descriptor import Descriptor
 from protocol.messages import (
     Announcement,
@@ -87,7 +87,7 @@ def requests() -> list[bytes]:
         sealed=False,
         roster=study().roster.digest,
     )
-    network = Network(SETTINGS.training, Task(dataset.shape, len(dataset.classes)), seed=1)
+    network = Network(SETTINGS.training, TaskSpec(dataset.shape, len(dataset.classes)), seed=1)
     model = ModelState(*network.arrays()).to_bytes()
     legs = [
         TrainLeg(

@@ -39,7 +39,7 @@ def test_four_hospitals_arrive_at_the_parameters_of_feddc_simulate(tmp_path: Pat
 
 
 def test_a_hospital_enrolled_in_mid_run_takes_part_after_the_next_aggregation() -> None:
-    """A new roster, pinned by everybody, opens a new epoch: new keys, and one hospital more."""
+    """A new roster that everybody pinned opens a generation: new keys, one hospital more."""
     late = "hospital-05"
     (*_, share) = load_shares(simulation(hospitals=5).local, 5, SEED)
     with federation(rounds=18) as study:
@@ -59,9 +59,9 @@ def test_a_hospital_enrolled_in_mid_run_takes_part_after_the_next_aggregation() 
         study.start("agent", held)
         outcome = study.ended(run)
         assert outcome.code == 0, outcome.errors
-        (epoch,) = study.events("epoch")
-        assert (epoch["epoch"], epoch["staying_out"]) == (2, {})
-        assert epoch["hospitals"] == [*study.names, late]
+        (generation,) = study.events("generation")
+        assert (generation["generation"], generation["staying_out"]) == (2, {})
+        assert generation["hospitals"] == [*study.names, late]
         lines = [line for line in study.events("hospital") if line["hospital"] == late]
         first = min(line["leg"] for line in lines)
         assert first % 3 == 1  # the leg after an aggregation

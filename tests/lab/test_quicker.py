@@ -11,7 +11,7 @@ from lab.engine.backends.optimise_network import quicken
 from learning.models import registry
 from learning.models.interface import Model
 from learning.settings import TrainingSettings
-from learning.trainer import Network, Task
+from learning.trainer import Network, TaskSpec
 
 SHAPE = (3, 8, 8)
 
@@ -54,7 +54,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Network]:
         model = Model("of-a-test", (), lambda shape, classes: create())
         monkeypatch.setitem(registry._BUILT_IN, "of-a-test", model)
         settings = TrainingSettings(model="of-a-test")
-        return Network(settings, Task(SHAPE, 2), seed=0)
+        return Network(settings, TaskSpec(SHAPE, 2), seed=0)
 
     return make
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from learning.data import Examples
 from learning.settings import TrainingSettings
-from learning.trainer import Arrays, Network, Task, Trainer
+from learning.trainer import Arrays, Network, TaskSpec, Trainer
 
 SHAPE, CLASSES = (5,), 3
 
@@ -44,7 +44,7 @@ def parsed(**changes: Any) -> TrainingSettings:
 def trainer(
     streams: FixedStreams | None = None, data: Examples | None = None, **changes: Any
 ) -> Trainer:
-    network = Network(parsed(**changes), Task(SHAPE, CLASSES), seed=1)
+    network = Network(parsed(**changes), TaskSpec(SHAPE, CLASSES), seed=1)
     return Trainer(network, data or examples(), streams or FixedStreams())
 
 

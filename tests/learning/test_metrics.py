@@ -1,4 +1,4 @@
-"""Figures against scikit-learn's, in eval mode, with the module left as it was."""
+"""Metrics against scikit-learn's, in eval mode, with the module left as it was."""
 
 import warnings
 

@@ -14,7 +14,7 @@ from learning.models.interface import Model
 from learning.optimizers import OptimizerSpec
 from learning.settings import TrainingSettings
 from learning.stacked import NotStackable, StackedNetwork
-from learning.trainer import Network, Task
+from learning.trainer import Network, TaskSpec
 
 MODELS: dict[str, tuple[tuple[int, ...], str]] = {
     "linear": ((5,), "{}"),
@@ -28,7 +28,7 @@ MODELS: dict[str, tuple[tuple[int, ...], str]] = {
 def network_of(model: str, shape: tuple[int, ...], options: str = "{}", seed: int = 0) -> Network:
     values = {"model": model, "model-options": options, "precision": "float64"}
     settings = TrainingSettings.parse(values, source="test")
-    return Network(settings, Task(shape, 3), seed=seed)
+    return Network(settings, TaskSpec(shape, 3), seed=seed)
 
 
 @pytest.mark.parametrize("model", MODELS)

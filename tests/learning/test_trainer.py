@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from learning.data import Examples
 from learning.losses import loss_of, predictions
-from learning.trainer import Arrays, Network, Task, Trainer
+from learning.trainer import Arrays, Network, TaskSpec, Trainer
 from tests.learning.small_trainer import (
     FixedStreams,
     assert_close,
@@ -216,7 +216,7 @@ def test_a_hinge_step_by_hand() -> None:
         learning_rate=0.5,
         batch_size=0,
     )
-    network = Network(settings, Task((2,), 2), seed=0)
+    network = Network(settings, TaskSpec((2,), 2), seed=0)
     network.load({"output.weight": np.array([[1.0, -1.0]]), "output.bias": np.array([0.0])}, {})
     data = Examples(
         np.array([[2, 0], [0, 0.5], [1, 1], [0, 2]], np.float32), np.array([1, 1, 0, 0])

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from learning.models import ModelError
-from learning.trainer import Arrays, Network, Task
+from learning.trainer import Arrays, Network, TaskSpec
 from tests.learning.small_trainer import (
     FixedStreams,
     OtherSeeds,
@@ -209,14 +209,18 @@ def test_precision_changes_the_result_only_by_rounding() -> None:
 @pytest.mark.parametrize(
     ("changes", "task", "message"),
     [
-        ({"loss": "hinge"}, Task((5,), 2), r"loss = hinge needs two classes and one output"),
-        ({"loss": "hinge", "model": "linear"}, Task((5,), 3), "hinge needs two classes"),
-        ({"model": "linear", "model_options": '{"outputs": 1}'}, Task((5,), 2), "output per class"),
-        ({"model": "mpl"}, Task((5,), 2), "did you mean 'mlp'"),
+        ({"loss": "hinge"}, TaskSpec((5,), 2), r"loss = hinge needs two classes and one output"),
+        ({"loss": "hinge", "model": "linear"}, TaskSpec((5,), 3), "hinge needs two classes"),
+        (
+            {"model": "linear", "model_options": '{"outputs": 1}'},
+            TaskSpec((5,), 2),
+            "output per class",
+        ),
+        ({"model": "mpl"}, TaskSpec((5,), 2), "did you mean 'mlp'"),
     ],
 )
 def test_a_loss_that_does_not_fit_the_network_is_refused(
-    changes: dict[str, Any], task: Task, message: str
+    changes: dict[str, Any], task: TaskSpec, message: str
 ) -> None:
     with pytest.raises(ModelError, match=message):
         Network(parsed(**({"model_options": "{}"} | changes)), task, seed=0)

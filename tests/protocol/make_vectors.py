@@ -21,7 +21,7 @@ from protocol.membership import (
     announce,
     confirmation,
     derive_member_key,
-    epoch_digest,
+    generation_digest,
     seal_shares,
 )
 from protocol.study.roster import Member, Roster
@@ -43,18 +43,22 @@ def main() -> None:
 
 def envelopes() -> dict[str, Any]:
     """Envelopes that open, and how each would have to be asked for in vain."""
-    epoch, member_key = seed("epoch"), seed("member key")
+    generation, member_key = seed("generation"), seed("member key")
     key, other = sealing_key("recipient"), sealing_key("another recipient")
     model = save({"weight": np.arange(6, dtype=np.float32).reshape(2, 3)})
     cases = {
-        "a short text": (Context("e1", epoch, 1, "north"), b"a model", member_key),
-        "nothing in it": (Context("e1", epoch, 2, "north"), b"", member_key),
+        "a short text": (Context("e1", generation, 1, "north"), b"a model", member_key),
+        "nothing in it": (Context("e1", generation, 2, "north"), b"", member_key),
         "safetensors, last leg, UTF-8 experiment": (
-            Context("Küste – α", epoch, 2**53 - 1, "St. Mary-North"),
+            Context("Küste – α", generation, 2**53 - 1, "St. Mary-North"),
             model,
             member_key,
         ),
-        "a share: leg 0, no member key": (Context("e1", epoch, 0, "north"), seed("share"), b""),
+        "a share: leg 0, no member key": (
+            Context("e1", generation, 0, "north"),
+            seed("share"),
+            b"",
+        ),
     }
     opens = [
         _envelope(
@@ -72,7 +76,7 @@ def envelopes() -> dict[str, Any]:
         for why, (context, payload, member) in cases.items()
     ]
     sealed = bytes.fromhex(opens[0]["envelope"])
-    right = Context("e1", epoch, 1, "north")
+    right = Context("e1", generation, 1, "north")
     flipped = {
         "first bit of the ML-KEM ciphertext": 0,
         "first bit of the X25519 key": 1088,
@@ -81,10 +85,16 @@ def envelopes() -> dict[str, Any]:
         "last bit of the tag": len(sealed) - 1,
     }
     refused = [
-        _envelope("another experiment", Context("e2", epoch, 1, "north"), key, member_key, sealed),
-        _envelope("another epoch", Context("e1", seed("2"), 1, "north"), key, member_key, sealed),
-        _envelope("another leg", Context("e1", epoch, 2, "north"), key, member_key, sealed),
-        _envelope("another recipient", Context("e1", epoch, 1, "south"), key, member_key, sealed),
+        _envelope(
+            "another experiment", Context("e2", generation, 1, "north"), key, member_key, sealed
+        ),
+        _envelope(
+            "another generation", Context("e1", seed("2"), 1, "north"), key, member_key, sealed
+        ),
+        _envelope("another leg", Context("e1", generation, 2, "north"), key, member_key, sealed),
+        _envelope(
+            "another recipient", Context("e1", generation, 1, "south"), key, member_key, sealed
+        ),
         _envelope("another sealing key", right, other, member_key, sealed),
         _envelope("another member key", right, key, seed("guess"), sealed),
         _envelope("the last byte is missing", right, key, member_key, sealed[:-1]),
@@ -115,7 +125,7 @@ def rosters() -> dict[str, Any]:
         "only one member": _dump(form | {"members": members[:1]}),
         "a field too many": _dump(form | {"note": ""}),
         "another version": _dump(form | {"version": 2}),
-        "epoch 0": _dump(form | {"epoch": 0}),
+        "generation 0": _dump(form | {"generation": 0}),
         "upper-case identity": _dump(form | {"coordinator": form["coordinator"].upper()}),
         "a member is the coordinator": _dump(
             form | {"members": [members[0] | {"identity": form["coordinator"]}, *members[1:]]}
@@ -162,19 +172,19 @@ def membership() -> dict[str, Any]:
         announce(identities[name], keys[name], name=name, experiment=EXPERIMENT, roster=roster)
         for name in NAMES
     ]
-    epoch = epoch_digest(announcements, experiment=EXPERIMENT, roster=roster)
+    generation = generation_digest(announcements, experiment=EXPERIMENT, roster=roster)
     sealed = {
         name: seal_shares(
             shares[name],
             identities[name],
             name=name,
             experiment=EXPERIMENT,
-            epoch=epoch,
+            generation=generation,
             announcements=announcements,
         )
         for name in NAMES
     }
-    member_key = derive_member_key(shares, roster=roster, epoch=epoch)
+    member_key = derive_member_key(shares, roster=roster, generation=generation)
     return {
         "experiment": EXPERIMENT,
         "roster": roster.content.decode(),
@@ -189,7 +199,7 @@ def membership() -> dict[str, Any]:
             }
             for announced in announcements
         ],
-        "epoch_digest": epoch.hex(),
+        "generation_digest": generation.hex(),
         "member_key": member_key.hex(),
         "confirmation": confirmation(member_key).hex(),
     }
@@ -222,7 +232,7 @@ def _envelope(
     return {
         "why": why,
         "experiment": context.experiment,
-        "epoch": context.epoch.hex(),
+        "generation": context.generation.hex(),
         "leg": context.leg,
         "recipient": context.recipient,
         "sealing_key": key.to_bytes().hex(),

@@ -32,8 +32,8 @@ from protocol.keys import InvalidKey, SealingKey
 
 VECTORS = json.loads((Path(__file__).parent / "vectors/envelope.json").read_text(encoding="utf-8"))
 KEY, OTHER_KEY = SealingKey.generate(), SealingKey.generate()
-MEMBER_KEY, EPOCH = bytes(range(32)), bytes(range(32, 64))
-CONTEXT = Context("e1", EPOCH, 5, "north")
+MEMBER_KEY, GENERATION = bytes(range(32)), bytes(range(32, 64))
+CONTEXT = Context("e1", GENERATION, 5, "north")
 # A busy machine is no reason to fail.
 UNHURRIED = settings(deadline=None)
 SUITE = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.AES_256_GCM)
@@ -59,7 +59,7 @@ def opened(
 
 def written_info(
     experiment: str,
-    epoch: bytes,
+    generation: bytes,
     leg: int,
     recipient: str,
     member_key: bytes,
@@ -67,7 +67,7 @@ def written_info(
 ) -> bytes:
     context = version
     context += bytes([0, 0, 0, len(experiment.encode())]) + experiment.encode()
-    context += bytes([0, 0, 0, 32]) + epoch
+    context += bytes([0, 0, 0, 32]) + generation
     context += bytes(leg >> shift & 255 for shift in range(56, -8, -8))
     context += bytes([0, 0, 0, len(recipient.encode())]) + recipient.encode()
     return context + written_hmac(member_key, context)
@@ -119,17 +119,17 @@ def library_keys(key: SealingKey) -> tuple[MLKEM768X25519PrivateKey, MLKEM768X25
 
 
 def test_an_envelope_opens_with_bare_hpke_and_the_info_as_written() -> None:
-    info = written_info("e1", EPOCH, 5, "north", MEMBER_KEY)
+    info = written_info("e1", GENERATION, 5, "north", MEMBER_KEY)
     assert SUITE.decrypt(seal(b"model"), library_keys(KEY)[0], info=info) == b"model"
 
 
 def test_what_bare_hpke_seals_with_the_info_as_written_opens() -> None:
-    info = written_info("e1", EPOCH, 5, "north", MEMBER_KEY)
+    info = written_info("e1", GENERATION, 5, "north", MEMBER_KEY)
     assert opened(SUITE.encrypt(b"model", library_keys(KEY)[1], info=info)) == b"model"
 
 
 def test_an_envelope_opens_without_any_hpke_library() -> None:
-    info = written_info("e1", EPOCH, 5, "north", MEMBER_KEY)
+    info = written_info("e1", GENERATION, 5, "north", MEMBER_KEY)
     assert written_open(seal(b"model"), KEY.to_bytes(), info) == b"model"
 
 
@@ -137,7 +137,7 @@ def test_an_envelope_opens_without_any_hpke_library() -> None:
 def test_vector_opens(vector: dict[str, Any]) -> None:
     context, key, member_key, sealed = _read(vector)
     payload, data = bytes.fromhex(vector["payload"]), bytes.fromhex(vector["sealing_key"])
-    fields = (context.experiment, context.epoch, context.leg, context.recipient)
+    fields = (context.experiment, context.generation, context.leg, context.recipient)
     info = written_info(*fields, member_key)
     assert key.public == bytes.fromhex(vector["public_key"])
     assert context.to_bytes() == bytes.fromhex(vector["context"]) == info[:-32]
@@ -162,7 +162,10 @@ def test_vector_is_refused(vector: dict[str, Any]) -> None:
 
 def _read(vector: dict[str, Any]) -> tuple[Context, SealingKey, bytes, bytes]:
     context = Context(
-        vector["experiment"], bytes.fromhex(vector["epoch"]), vector["leg"], vector["recipient"]
+        vector["experiment"],
+        bytes.fromhex(vector["generation"]),
+        vector["leg"],
+        vector["recipient"],
     )
     key = SealingKey.from_bytes(bytes.fromhex(vector["sealing_key"]))
     return context, key, bytes.fromhex(vector["member_key"]), bytes.fromhex(vector["envelope"])
@@ -172,7 +175,7 @@ texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 contexts = st.builds(
     Context,
     experiment=texts,
-    epoch=st.binary(min_size=32, max_size=32),
+    generation=st.binary(min_size=32, max_size=32),
     leg=st.integers(1, 2**64 - 1),
     recipient=texts,
 )
@@ -196,7 +199,7 @@ def test_a_model_comes_out_as_it_went_in() -> None:
 ELSEWHERE = {
     "experiment": replace(CONTEXT, experiment="e2"),
     "experiment, in other capitals": replace(CONTEXT, experiment="E1"),
-    "epoch": replace(CONTEXT, epoch=bytes(32)),
+    "generation": replace(CONTEXT, generation=bytes(32)),
     "earlier leg": replace(CONTEXT, leg=4),
     "later leg": replace(CONTEXT, leg=6),
     "recipient": replace(CONTEXT, recipient="south"),
@@ -241,7 +244,7 @@ def test_the_coordinator_cannot_make_an_envelope_that_opens() -> None:
         context + hashlib.sha256(context).digest(),
         context + written_hmac(b"", context),
         context + written_hmac(bytes(32), context),
-        context + written_hmac(EPOCH, context),
+        context + written_hmac(GENERATION, context),
         context + written_hmac(KEY.public[:32], context),
     ]
     for info in guesses:
@@ -252,21 +255,23 @@ def test_the_coordinator_cannot_make_an_envelope_that_opens() -> None:
 
 def test_a_recipient_without_the_member_key_cannot_read_what_is_sealed_for_it() -> None:
     private, _ = library_keys(KEY)
-    for member_key in (b"", bytes(32), EPOCH):
+    for member_key in (b"", bytes(32), GENERATION):
         with pytest.raises(InvalidTag):
-            SUITE.decrypt(seal(), private, info=written_info("e1", EPOCH, 5, "north", member_key))
+            SUITE.decrypt(
+                seal(), private, info=written_info("e1", GENERATION, 5, "north", member_key)
+            )
 
 
 @pytest.mark.parametrize("version", [b"FedDC envelope v2", b"FedDC envelope v", b"FedDC share v1"])
 def test_an_envelope_of_another_version_does_not_open(version: bytes) -> None:
-    info = written_info("e1", EPOCH, 5, "north", MEMBER_KEY, version=version)
+    info = written_info("e1", GENERATION, 5, "north", MEMBER_KEY, version=version)
     with pytest.raises(EnvelopeError):
         opened(SUITE.encrypt(b"model", library_keys(KEY)[1], info=info))
 
 
 @pytest.mark.parametrize("aead", [AEAD.AES_128_GCM, AEAD.CHACHA20_POLY1305])
 def test_an_envelope_of_another_cipher_does_not_open(aead: AEAD) -> None:
-    info = written_info("e1", EPOCH, 5, "north", MEMBER_KEY)
+    info = written_info("e1", GENERATION, 5, "north", MEMBER_KEY)
     suite = Suite(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, aead)
     with pytest.raises(EnvelopeError):
         opened(suite.encrypt(b"model", library_keys(KEY)[1], info=info))
@@ -296,7 +301,13 @@ def test_nothing_is_sealed_or_opened_without_a_member_key_but_shares(leg: int, l
 
 @pytest.mark.parametrize(
     "change",
-    [{"leg": -1}, {"leg": 2**64}, {"epoch": b""}, {"epoch": bytes(31)}, {"epoch": bytes(33)}],
+    [
+        {"leg": -1},
+        {"leg": 2**64},
+        {"generation": b""},
+        {"generation": bytes(31)},
+        {"generation": bytes(33)},
+    ],
     ids=str,
 )
 def test_there_is_no_context_that_could_not_be_written(change: dict[str, Any]) -> None:
@@ -351,13 +362,13 @@ def test_no_argument_could_name_the_sender() -> None:
         "recipient_key",
         "member_key",
     ]
-    assert set(Context.__dataclass_fields__) == {"experiment", "epoch", "leg", "recipient"}
+    assert set(Context.__dataclass_fields__) == {"experiment", "generation", "leg", "recipient"}
 
 
 @given(contexts, contexts)
-@example(Context("ab", EPOCH, 1, "c"), Context("a", EPOCH, 1, "bc"))
-@example(Context("", EPOCH, 1, "e"), Context("e", EPOCH, 1, ""))
-@example(Context("é", EPOCH, 1, "n"), Context("e\u0301", EPOCH, 1, "n"))
+@example(Context("ab", GENERATION, 1, "c"), Context("a", GENERATION, 1, "bc"))
+@example(Context("", GENERATION, 1, "e"), Context("e", GENERATION, 1, ""))
+@example(Context("é", GENERATION, 1, "n"), Context("e\u0301", GENERATION, 1, "n"))
 @UNHURRIED
 def test_different_contexts_are_different_bytes(one: Context, other: Context) -> None:
     assert (one == other) == (one.to_bytes() == other.to_bytes())
@@ -381,12 +392,12 @@ def test_a_context_can_be_read_back_from_its_bytes(context: Context) -> None:
     data = context.to_bytes()
     assert data[:17] == b"FedDC envelope v1"
     experiment, rest = _take(data[17:])
-    epoch, rest = _take(rest)
+    generation, rest = _take(rest)
     leg, rest = rest[:8], rest[8:]
     recipient, rest = _take(rest)
     assert rest == b""
     assert context == Context(
-        experiment.decode(), epoch, int.from_bytes(leg, "big"), recipient.decode()
+        experiment.decode(), generation, int.from_bytes(leg, "big"), recipient.decode()
     )
 
 

@@ -20,7 +20,7 @@ from protocol.membership import (
 )
 from protocol.study.roster import Roster
 from tests.protocol.mutations import FEW, MANY, Sample, mutated, refuses
-from tests.protocol.three_members import EPOCH, IDENTITIES, KEYS, LIST, NAMES, ROSTER
+from tests.protocol.three_members import GENERATION, IDENTITIES, KEYS, LIST, NAMES, ROSTER
 
 STRANGER = Identity.generate()
 
@@ -35,7 +35,7 @@ def _announced(name: str, key: SealingKey, experiment: str, roster: Roster) -> A
 # Each was valid somewhere else, or is the announcement of somebody who isn't a member.
 ELSEWHERE = [
     *(_announced(name, KEYS[name], "e2", ROSTER) for name in NAMES),
-    *(_announced(name, KEYS[name], "e1", replace(ROSTER, epoch=2)) for name in NAMES),
+    *(_announced(name, KEYS[name], "e1", replace(ROSTER, generation=2)) for name in NAMES),
     *(
         announce(STRANGER, SealingKey.generate(), name=name, experiment="e1", roster=ROSTER)
         for name in (*NAMES, "Zurich")
@@ -96,21 +96,21 @@ def test_ten_thousand_mutated_announcement_lists_are_refused(
 # Shares
 
 
-def _shares(epoch: bytes) -> dict[str, dict[str, bytes]]:
+def _shares(generation: bytes) -> dict[str, dict[str, bytes]]:
     return {
         name: seal_shares(
             bytes([number]) * 32,
             IDENTITIES[name],
             name=name,
             experiment="e1",
-            epoch=epoch,
+            generation=generation,
             announcements=LIST,
         )
         for number, name in enumerate(NAMES)
     }
 
 
-SHARES = _shares(EPOCH)
+SHARES = _shares(GENERATION)
 FOR_NORTH = {"East": SHARES["East"]["North"], "West": SHARES["West"]["North"]}
 SEALED_SHARES = [
     Sample(data, (1088, 1120, 1152, 1216, 1232))
@@ -138,7 +138,7 @@ def odd_shares(draw: st.DrawFn) -> dict[str, bytes]:
 
 def _open_shares(sealed: dict[str, bytes]) -> dict[str, bytes]:
     return open_shares(
-        sealed, KEYS["North"], name="North", experiment="e1", epoch=EPOCH, roster=ROSTER
+        sealed, KEYS["North"], name="North", experiment="e1", generation=GENERATION, roster=ROSTER
     )
 
 

@@ -29,7 +29,7 @@ def _sample(roster: Roster, coordinator: Identity) -> Sample:
 STRANGER = Identity.generate()
 ROSTERS = [
     _sample(ROSTER, COORDINATOR),
-    _sample(replace(ROSTER, epoch=2), COORDINATOR),
+    _sample(replace(ROSTER, generation=2), COORDINATOR),
     _sample(replace(ROSTER, study="Other"), COORDINATOR),
     _sample(replace(ROSTER, coordinator=STRANGER.public), STRANGER),
 ]
@@ -95,10 +95,10 @@ def _is_a_roster(form: Any) -> bool:
     names = [member["name"] for member in form["members"]]
     keys = [form["coordinator"], *(member["identity"] for member in form["members"])]
     return (
-        set(form) == {"version", "study", "epoch", "coordinator", "members"}
+        set(form) == {"version", "study", "generation", "coordinator", "members"}
         and all(set(member) == {"name", "identity"} for member in form["members"])
         and form["version"] == 1
-        and 1 <= form["epoch"] < 2**31
+        and 1 <= form["generation"] < 2**31
         and 2 <= len(names) == len({name.lower() for name in names})
         and names == sorted(names)
         and all(

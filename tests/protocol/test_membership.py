@@ -22,14 +22,14 @@ from protocol.membership import (
     check_announcements,
     confirmation,
     derive_member_key,
-    epoch_digest,
+    generation_digest,
     open_shares,
 )
 from protocol.study.roster import Roster
 from tests.protocol.three_members import (
     EAST,
-    EPOCH,
     EXPERIMENT,
+    GENERATION,
     HOSPITALS,
     LIST,
     NAMES,
@@ -48,8 +48,10 @@ VECTORS = json.loads(
 # The formats, written a second time, from docs/envelope.md only.
 
 
-def written_epoch(experiment: bytes, roster: bytes, announced: list[tuple[bytes, bytes]]) -> bytes:
-    data = b"FedDC epoch v1" + hashlib.sha256(roster).digest() + prefixed(experiment)
+def written_generation(
+    experiment: bytes, roster: bytes, announced: list[tuple[bytes, bytes]]
+) -> bytes:
+    data = b"FedDC generation v1" + hashlib.sha256(roster).digest() + prefixed(experiment)
     return hashlib.sha256(data + b"".join(prefixed(*one) for one in announced)).digest()
 
 
@@ -68,19 +70,22 @@ def test_an_announcement_verifies_with_the_raw_key_over_the_written_statement() 
     assert len(data) == 1280
 
 
-def test_the_epoch_digest_is_what_is_written() -> None:
+def test_the_generation_digest_is_what_is_written() -> None:
     announced = [(one.name.encode(), one.sealing_key + one.signature) for one in LIST]
-    assert written_epoch(b"e1", ROSTER.content, announced) == EPOCH
+    assert written_generation(b"e1", ROSTER.content, announced) == GENERATION
 
 
 def test_a_sealed_share_holds_the_share_and_its_signature() -> None:
     sealed = EAST.seal_shares(LIST)
     assert set(sealed) == {"North", "West"}
     opened = envelope.open(
-        sealed["North"], context=Context("e1", EPOCH, 0, "North"), key=NORTH.key, member_key=b""
+        sealed["North"],
+        context=Context("e1", GENERATION, 0, "North"),
+        key=NORTH.key,
+        member_key=b"",
     )
     key = Ed25519PublicKey.from_public_bytes(EAST.identity.public)
-    statement = prefixed(b"East", b"e1", EPOCH, EAST.share)
+    statement = prefixed(b"East", b"e1", GENERATION, EAST.share)
     key.verify(opened[32:], b"FedDC share v1\x00" + statement)
     assert opened[:32] == EAST.share
 
@@ -90,9 +95,9 @@ def test_the_member_key_is_hkdf_of_the_shares_in_roster_order() -> None:
     expected = written_hkdf(
         EAST.share + NORTH.share + WEST.share,
         salt=hashlib.sha256(ROSTER.content).digest(),
-        info=b"FedDC member key v1" + EPOCH,
+        info=b"FedDC member key v1" + GENERATION,
     )
-    assert derive_member_key(shares, roster=ROSTER, epoch=EPOCH) == expected
+    assert derive_member_key(shares, roster=ROSTER, generation=GENERATION) == expected
 
 
 def test_the_confirmation_is_an_hmac_that_no_envelope_uses() -> None:
@@ -115,33 +120,33 @@ def test_vector_of_a_tiny_study() -> None:
     for one, identity, key in zip(announcements, identities, keys, strict=True):
         made = announce(identity, key, name=one.name, experiment=experiment, roster=roster)
         assert made == one
-    epoch = epoch_digest(announcements, experiment=experiment, roster=roster)
+    generation = generation_digest(announcements, experiment=experiment, roster=roster)
     written = [(m["name"].encode(), bytes.fromhex(m["announcement"])) for m in members]
-    assert epoch.hex() == VECTORS["epoch_digest"]
-    assert epoch == written_epoch(experiment.encode(), content, written)
+    assert generation.hex() == VECTORS["generation_digest"]
+    assert generation == written_generation(experiment.encode(), content, written)
     for me, key in zip(members, keys, strict=True):
         name = me["name"]
         sealed = {
             m["name"]: bytes.fromhex(m["sealed_shares"][name]) for m in members if m is not me
         }
         shares = open_shares(
-            sealed, key, name=name, experiment=experiment, epoch=epoch, roster=roster
+            sealed, key, name=name, experiment=experiment, generation=generation, roster=roster
         )
         assert shares == {m["name"]: bytes.fromhex(m["share"]) for m in members if m is not me}
         shares[name] = bytes.fromhex(me["share"])
-        member_key = derive_member_key(shares, roster=roster, epoch=epoch)
+        member_key = derive_member_key(shares, roster=roster, generation=generation)
         assert member_key.hex() == VECTORS["member_key"]
         assert confirmation(member_key).hex() == VECTORS["confirmation"]
     secret = b"".join(bytes.fromhex(m["share"]) for m in members)
     salt = hashlib.sha256(content).digest()
-    assert written_hkdf(secret, salt, b"FedDC member key v1" + epoch) == member_key
+    assert written_hkdf(secret, salt, b"FedDC member key v1" + generation) == member_key
 
 
 def test_all_members_derive_the_same_key_and_can_seal_for_each_other() -> None:
     brought = carried()
-    keys = {h.name: h.member_key(brought[h.name], EPOCH) for h in HOSPITALS}
+    keys = {h.name: h.member_key(brought[h.name], GENERATION) for h in HOSPITALS}
     assert len(set(keys.values())) == 1
-    context = Context(EXPERIMENT, EPOCH, 1, "West")
+    context = Context(EXPERIMENT, GENERATION, 1, "West")
     sealed = envelope.seal(
         b"model", context=context, recipient_key=WEST.key.public, member_key=keys["East"]
     )
@@ -152,20 +157,23 @@ def test_all_members_derive_the_same_key_and_can_seal_for_each_other() -> None:
 def test_one_unknown_share_is_enough_to_keep_the_key_secret() -> None:
     """All but one tell the coordinator their shares: one wrong bit of the last is useless."""
     shares = {hospital.name: hospital.share for hospital in HOSPITALS}
-    key = derive_member_key(shares, roster=ROSTER, epoch=EPOCH)
+    key = derive_member_key(shares, roster=ROSTER, generation=GENERATION)
     for name in NAMES:
         last_bit = bytes([*shares[name][:-1], shares[name][-1] ^ 1])
-        assert derive_member_key(shares | {name: last_bit}, roster=ROSTER, epoch=EPOCH) != key
+        assert (
+            derive_member_key(shares | {name: last_bit}, roster=ROSTER, generation=GENERATION)
+            != key
+        )
 
 
-def test_the_member_key_depends_on_roster_epoch_and_whose_share_is_whose() -> None:
+def test_the_member_key_depends_on_roster_generation_and_whose_share_is_whose() -> None:
     shares = {hospital.name: hospital.share for hospital in HOSPITALS}
     exchanged = shares | {"East": WEST.share, "West": EAST.share}
     keys = {
-        derive_member_key(shares, roster=ROSTER, epoch=EPOCH),
-        derive_member_key(shares, roster=OTHER_ROSTER, epoch=EPOCH),
-        derive_member_key(shares, roster=ROSTER, epoch=bytes(32)),
-        derive_member_key(exchanged, roster=ROSTER, epoch=EPOCH),
+        derive_member_key(shares, roster=ROSTER, generation=GENERATION),
+        derive_member_key(shares, roster=OTHER_ROSTER, generation=GENERATION),
+        derive_member_key(shares, roster=ROSTER, generation=bytes(32)),
+        derive_member_key(exchanged, roster=ROSTER, generation=GENERATION),
     }
     assert len(keys) == 4
     assert {len(key) for key in keys} == {envelope.MEMBER_KEY_BYTES}
@@ -176,14 +184,14 @@ def test_the_member_key_depends_on_roster_epoch_and_whose_share_is_whose() -> No
 def test_shares_cannot_flow_into_each_other(parts: list[bytes]) -> None:
     shares = dict(zip(NAMES, parts, strict=True))
     if all(len(part) == SHARE_BYTES for part in parts):
-        assert derive_member_key(shares, roster=ROSTER, epoch=EPOCH)
+        assert derive_member_key(shares, roster=ROSTER, generation=GENERATION)
     else:
         with pytest.raises(MembershipError, match="a share has 32 bytes"):
-            derive_member_key(shares, roster=ROSTER, epoch=EPOCH)
+            derive_member_key(shares, roster=ROSTER, generation=GENERATION)
 
 
 def test_the_member_key_needs_a_share_of_everybody() -> None:
     shares = {hospital.name: hospital.share for hospital in HOSPITALS}
     for wrong in ({}, {"East": EAST.share}, shares | {"Zurich": bytes(32)}):
         with pytest.raises(MembershipError, match="one share of every member"):
-            derive_member_key(wrong, roster=ROSTER, epoch=EPOCH)
+            derive_member_key(wrong, roster=ROSTER, generation=GENERATION)

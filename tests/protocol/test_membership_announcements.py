@@ -13,13 +13,13 @@ from protocol.membership import (
     announce,
     check_announcements,
     derive_member_key,
-    epoch_digest,
+    generation_digest,
 )
 from tests.protocol.three_members import (
     COORDINATOR,
     EAST,
-    EPOCH,
     EXPERIMENT,
+    GENERATION,
     HOSPITALS,
     LIST,
     NORTH,
@@ -36,33 +36,33 @@ def test_different_lists_for_two_hospitals_lead_to_different_keys_and_nothing_op
     """West announced twice (a retry, say); the coordinator shows one key to each side."""
     second = replace(WEST, key=SealingKey.generate())
     other_list = [*LIST[:2], second.announce()]
-    other_epoch = epoch_digest(other_list, experiment=EXPERIMENT, roster=ROSTER)
+    other_generation = generation_digest(other_list, experiment=EXPERIMENT, roster=ROSTER)
     check_announcements(other_list, experiment=EXPERIMENT, roster=ROSTER)
-    assert other_epoch != EPOCH
+    assert other_generation != GENERATION
     to_north = EAST.seal_shares(LIST)["North"]
     with pytest.raises(MembershipError, match="does not open"):
         NORTH.open_shares(
-            {"East": to_north, "West": second.seal_shares(other_list)["North"]}, other_epoch
+            {"East": to_north, "West": second.seal_shares(other_list)["North"]}, other_generation
         )
     shares = {h.name: h.share for h in HOSPITALS}
-    east_key = derive_member_key(shares, roster=ROSTER, epoch=EPOCH)
-    north_key = derive_member_key(shares, roster=ROSTER, epoch=other_epoch)
+    east_key = derive_member_key(shares, roster=ROSTER, generation=GENERATION)
+    north_key = derive_member_key(shares, roster=ROSTER, generation=other_generation)
     assert east_key != north_key
     sealed = envelope.seal(
         b"model",
-        context=Context(EXPERIMENT, EPOCH, 1, "North"),
+        context=Context(EXPERIMENT, GENERATION, 1, "North"),
         recipient_key=NORTH.key.public,
         member_key=east_key,
     )
-    for epoch, member_key in (
-        (EPOCH, north_key),
-        (other_epoch, east_key),
-        (other_epoch, north_key),
+    for generation, member_key in (
+        (GENERATION, north_key),
+        (other_generation, east_key),
+        (other_generation, north_key),
     ):
         with pytest.raises(EnvelopeError):
             envelope.open(
                 sealed,
-                context=Context(EXPERIMENT, epoch, 1, "North"),
+                context=Context(EXPERIMENT, generation, 1, "North"),
                 key=NORTH.key,
                 member_key=member_key,
             )
@@ -161,22 +161,22 @@ def test_an_announcement_survives_being_written_and_read() -> None:
     assert Announced.from_bytes("North", LIST[1].to_bytes()) == LIST[1]
 
 
-def test_everything_in_the_list_changes_the_epoch() -> None:
+def test_everything_in_the_list_changes_the_generation() -> None:
     different = {
-        epoch_digest(LIST, experiment="e2", roster=ROSTER),
-        epoch_digest(LIST, experiment=EXPERIMENT, roster=OTHER_ROSTER),
-        epoch_digest(LIST[:2], experiment=EXPERIMENT, roster=ROSTER),
-        epoch_digest(LIST[::-1], experiment=EXPERIMENT, roster=ROSTER),
-        epoch_digest(
+        generation_digest(LIST, experiment="e2", roster=ROSTER),
+        generation_digest(LIST, experiment=EXPERIMENT, roster=OTHER_ROSTER),
+        generation_digest(LIST[:2], experiment=EXPERIMENT, roster=ROSTER),
+        generation_digest(LIST[::-1], experiment=EXPERIMENT, roster=ROSTER),
+        generation_digest(
             [replace(LIST[0], name="Eas"), *LIST[1:]], experiment=EXPERIMENT, roster=ROSTER
         ),
-        epoch_digest(
+        generation_digest(
             [replace(LIST[0], signature=bytes(64)), *LIST[1:]], experiment=EXPERIMENT, roster=ROSTER
         ),
-        epoch_digest(
+        generation_digest(
             [replace(LIST[0], sealing_key=bytes(1216)), *LIST[1:]],
             experiment=EXPERIMENT,
             roster=ROSTER,
         ),
     }
-    assert len(different | {EPOCH}) == 8
+    assert len(different | {GENERATION}) == 8

@@ -59,7 +59,7 @@ def refuse(data: bytes, match: str) -> None:
 def test_the_content_is_what_is_written() -> None:
     east, north, west = (key.hex() for key in IDENTITIES)
     assert ROSTER.content.decode() == (
-        f'{{"coordinator":"{COORDINATOR.public.hex()}","epoch":1,"members":['
+        f'{{"coordinator":"{COORDINATOR.public.hex()}","generation":1,"members":['
         f'{{"identity":"{east}","name":"East"}},'
         f'{{"identity":"{north}","name":"North"}},'
         f'{{"identity":"{west}","name":"West"}}],"study":"Study 1","version":1}}'
@@ -138,7 +138,7 @@ def test_the_order_in_which_members_are_given_does_not_matter(members: list[Memb
 def test_any_change_changes_the_fingerprint() -> None:
     others = [
         replace(ROSTER, study="Study 2"),
-        replace(ROSTER, epoch=2),
+        replace(ROSTER, generation=2),
         replace(ROSTER, coordinator=STRANGER.public),
         replace(ROSTER, members=ROSTER.members[:2]),
         replace(ROSTER, members=(replace(MEMBERS[0], name="Eest"), *MEMBERS[1:])),
@@ -213,7 +213,7 @@ def test_another_spelling_of_the_same_roster_is_refused() -> None:
         text.replace(b'"study"', b'"stud\\u0079"'),
         text.replace(b'"Study 1"', b'"Study\\u00201"'),
         text.replace(b'"version":1', b'"version":1,"version":1'),
-        text.replace(b'"epoch":1', b'"epoch":2,"epoch":1'),
+        text.replace(b'"generation":1', b'"generation":2,"generation":1'),
     ]
     for spelling in spellings:
         refuse(spelling, "not in canonical form")
@@ -223,7 +223,10 @@ def test_another_spelling_of_the_same_roster_is_refused() -> None:
     "number", ["1.0", "1e0", "10e-1", "01", "+1", "true", '"1"', "null", "NaN"]
 )
 def test_a_number_has_one_spelling(number: str) -> None:
-    refuse(ROSTER.content.replace(b'"epoch":1', f'"epoch":{number}'.encode()), "epoch|roster")
+    refuse(
+        ROSTER.content.replace(b'"generation":1', f'"generation":{number}'.encode()),
+        "generation|roster",
+    )
 
 
 def test_a_byte_order_mark_or_another_encoding_is_refused() -> None:
@@ -263,16 +266,16 @@ def test_another_version_is_refused(version: Any) -> None:
     refuse(content(version=version), "version")
 
 
-@pytest.mark.parametrize("epoch", [1, 2, 2**31 - 1])
-def test_epochs_count_from_one(epoch: int) -> None:
-    assert Roster.from_signed(signed(content(epoch=epoch))).epoch == epoch
+@pytest.mark.parametrize("generation", [1, 2, 2**31 - 1])
+def test_generations_count_from_one(generation: int) -> None:
+    assert Roster.from_signed(signed(content(generation=generation))).generation == generation
 
 
-@pytest.mark.parametrize("epoch", [0, -1, 2**31, 2**63, 2**64, 10**400])
-def test_an_epoch_out_of_bounds_is_refused(epoch: int) -> None:
-    refuse(content(epoch=epoch), "epoch")
-    with pytest.raises(RosterError, match="epoch"):
-        Roster.make("Study 1", epoch, COORDINATOR.public, MEMBERS)
+@pytest.mark.parametrize("generation", [0, -1, 2**31, 2**63, 2**64, 10**400])
+def test_an_generation_out_of_bounds_is_refused(generation: int) -> None:
+    refuse(content(generation=generation), "generation")
+    with pytest.raises(RosterError, match="generation"):
+        Roster.make("Study 1", generation, COORDINATOR.public, MEMBERS)
 
 
 # Who is in it
@@ -388,7 +391,7 @@ LARGE = {
     "objects": (b'{"a":' * MAX_BYTES)[:MAX_BYTES],
     "members": b'{"members":[' + b",".join([b"{}"] * (MAX_BYTES // 3 - 10)) + b"]}",
     "fields": b"{" + b",".join(b'"%x":1' % number for number in range(180_000)) + b"}",
-    "one field": b"{" + b",".join([b'"epoch":1'] * 190_000) + b"}",
+    "one field": b"{" + b",".join([b'"generation":1'] * 190_000) + b"}",
     "one number": b"1" * MAX_BYTES,
     "numbers": b'{"a":[' + b",".join([b"9" * 4000] * 490) + b"]}",
     "one string": b'{"study":"' + b"\\u0041" * 300_000 + b'"}',

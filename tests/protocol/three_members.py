@@ -13,7 +13,7 @@ from protocol.membership import (
     announce,
     check_announcements,
     derive_member_key,
-    epoch_digest,
+    generation_digest,
     open_shares,
     seal_shares,
 )
@@ -51,20 +51,25 @@ class Hospital:
             self.identity,
             name=self.name,
             experiment=experiment,
-            epoch=epoch_digest(announcements, experiment=experiment, roster=ROSTER),
+            generation=generation_digest(announcements, experiment=experiment, roster=ROSTER),
             announcements=announcements,
         )
 
     def open_shares(
-        self, sealed: dict[str, bytes], epoch: bytes, experiment: str = EXPERIMENT
+        self, sealed: dict[str, bytes], generation: bytes, experiment: str = EXPERIMENT
     ) -> dict[str, bytes]:
         return open_shares(
-            sealed, self.key, name=self.name, experiment=experiment, epoch=epoch, roster=ROSTER
+            sealed,
+            self.key,
+            name=self.name,
+            experiment=experiment,
+            generation=generation,
+            roster=ROSTER,
         )
 
-    def member_key(self, sealed: dict[str, bytes], epoch: bytes) -> bytes:
-        shares = self.open_shares(sealed, epoch) | {self.name: self.share}
-        return derive_member_key(shares, roster=ROSTER, epoch=epoch)
+    def member_key(self, sealed: dict[str, bytes], generation: bytes) -> bytes:
+        shares = self.open_shares(sealed, generation) | {self.name: self.share}
+        return derive_member_key(shares, roster=ROSTER, generation=generation)
 
 
 EAST, NORTH, WEST = HOSPITALS = [
@@ -77,7 +82,7 @@ ROSTER = Roster.make(
 )
 OTHER_ROSTER = Roster.make("Study", 2, COORDINATOR.public, list(ROSTER.members))
 LIST = [hospital.announce() for hospital in HOSPITALS]
-EPOCH = epoch_digest(LIST, experiment=EXPERIMENT, roster=ROSTER)
+GENERATION = generation_digest(LIST, experiment=EXPERIMENT, roster=ROSTER)
 
 
 def carried(announcements: Sequence[Announced] = LIST) -> dict[str, dict[str, bytes]]:

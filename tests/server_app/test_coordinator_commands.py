@@ -226,7 +226,7 @@ def test_a_file_that_is_no_card_is_refused_in_one_line(content: bytes, study: St
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_a_roster_has_an_epoch_for_each_list_of_members(
+def test_a_roster_has_an_generation_for_each_list_of_members(
     study: Study, card_of: Callable[[str], Path]
 ) -> None:
     assert feddc("roster", "--study", study.folder).exit_code == 1  # nobody is enrolled
@@ -235,20 +235,20 @@ def test_a_roster_has_an_epoch_for_each_list_of_members(
 
     done = feddc("roster", "--study", study.folder)
     assert done.exit_code == 0
-    assert (study.roster().epoch, study.roster().names) == (1, ("Charite", "Mercy"))
+    assert (study.roster().generation, study.roster().names) == (1, ("Charite", "Mercy"))
     assert study.roster().fingerprint in done.stdout
 
     feddc("roster", "--study", study.folder)
-    assert study.roster().epoch == 1
+    assert study.roster().generation == 1
 
     enrol(study, card_of("St Mary"))
     feddc("roster", "--study", study.folder)
-    assert (study.roster().epoch, len(study.roster().members)) == (2, 3)
+    assert (study.roster().generation, len(study.roster().members)) == (2, 3)
 
     done = feddc("remove", "Mercy", "--study", study.folder, "--yes")
     assert done.exit_code == 0
     feddc("roster", "--study", study.folder)
-    assert (study.roster().epoch, study.roster().names) == (3, ("Charite", "St Mary"))
+    assert (study.roster().generation, study.roster().names) == (3, ("Charite", "St Mary"))
     sent = Roster.from_signed((study.for_hospitals / "roster").read_bytes())
     assert sent == study.roster()
 

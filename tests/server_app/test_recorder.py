@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from learning.local_data import load_dataset
-from learning.trainer import Task
+from learning.trainer import TaskSpec
 from protocol.messages import Closed, Trained
 from protocol.schedule import Ending, Leg
 from server_app.config.run_config import Settings
@@ -22,7 +22,7 @@ from tests.server_app.run_files import events
 def recorder(folder: Path) -> Recorder:
     settings = Settings.from_run_config(TINY, source="test")
     dataset = load_dataset(settings.local, settings.algorithm.seed)
-    task = Task(dataset.shape, len(dataset.classes))
+    task = TaskSpec(dataset.shape, len(dataset.classes))
     return Recorder(folder, settings, Evaluator(settings.training, task, dataset.test, seed=0))
 
 

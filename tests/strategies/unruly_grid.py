@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from client_app.courier import app as courier
 from lab.flower.in_process import InProcessGrid
 from learning.local_data import load_dataset
-from learning.trainer import Task
+from learning.trainer import TaskSpec
 from protocol.messages import (
     Request,
     Trained,
@@ -163,7 +163,7 @@ def prepare(
     a = settings.algorithm
     dataset = load_dataset(settings.local, a.seed)
     training_seed = derive_seed(a.seed, "training")
-    task = Task(dataset.shape, len(dataset.classes))
+    task = TaskSpec(dataset.shape, len(dataset.classes))
     seed = shared_init_seed(training_seed)
     first = Evaluator(settings.training, task, None, seed=seed).first_model
     diary = Diary(grid)

@@ -18,7 +18,7 @@ from learning.data import Examples
 from learning.models import ModelError
 from learning.settings import TrainingSettings
 from learning.stacked import NotStackable, StackedNetwork
-from learning.trainer import Network, Task, optimizer_spec
+from learning.trainer import Network, TaskSpec, optimizer_spec
 from protocol.model_bytes import ModelState
 
 from .batched import Batched
@@ -36,7 +36,7 @@ class Ground:
     """What any way of training stands on."""
 
     training: TrainingSettings
-    task: Task
+    task: TaskSpec
     examples: Sequence[Examples]
     first_model: ModelState
     training_seed: bytes = field(repr=False)

@@ -6,7 +6,7 @@ import pytest
 from lab.engine import run
 from lab.engine.evaluation import pooled, sampled
 from learning.local_data import load_dataset, load_shares
-from learning.trainer import Network, Task
+from learning.trainer import Network, TaskSpec
 from server_app.config.run_config import Settings
 from tests.conftest import TINY
 
@@ -18,7 +18,7 @@ def test_the_last_aggregate_is_judged_on_what_the_hospitals_held_out() -> None:
     seed = SETTINGS.algorithm.seed
     shares = load_shares(SETTINGS.local, SETTINGS.algorithm.hospitals, seed)
     dataset = load_dataset(SETTINGS.local, seed)
-    network = Network(SETTINGS.training, Task(dataset.shape, 2), seed=0)
+    network = Network(SETTINGS.training, TaskSpec(dataset.shape, 2), seed=0)
     network.load(outcome.model.parameters, outcome.model.buffers)
     held_out = pooled([share.held_out for share in shares])
     assert len(held_out) == 6 * 2

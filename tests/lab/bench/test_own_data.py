@@ -9,7 +9,7 @@ from lab.experiments.own_data import own_data
 from lab.results.result import results
 from lab.results.table import gain_lines
 from lab.sweep import Record
-from learning.metrics import Figures
+from learning.metrics import Metrics
 from learning.settings import SettingsError
 from tests.lab.bench.conftest import plan
 
@@ -110,7 +110,7 @@ def test_a_place_that_is_not_there_is_named_as_it_was_given(dataset: str, messag
 
 def test_who_always_says_the_larger_class_is_not_ahead() -> None:
     ours = plan(judged="balanced-accuracy", laptop={"learning-rates": [0.1], "seeds": 3})
-    figures = {"feddc": Figures(0.6, 0.70, 0.50), "fedavg-b": Figures(0.6, 0.65, 0.62)}
+    figures = {"feddc": Metrics(0.6, 0.70, 0.50), "fedavg-b": Metrics(0.6, 0.65, 0.62)}
     records = {
         ours.final(cell, seed, 0.1).key: Record(
             "", cell.method.name, seed, 0.1, "done", test=figures[cell.method.name]

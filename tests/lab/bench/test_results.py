@@ -19,14 +19,14 @@ from lab.results.statistics import spread, verdict
 from lab.results.table import gain_lines, remarks, show
 from lab.results.text import rates_text
 from lab.sweep import Plan, Record
-from learning.metrics import Figures
+from learning.metrics import Metrics
 from tests.lab.bench.conftest import plan, tiny
 
 ONE_RATE = {"learning-rates": [0.1], "seeds": 5}
 
 
 def record(method: str, seed: int, accuracy: float, clients: float = 0.5) -> Record:
-    figures = Figures(0.1, accuracy, accuracy)
+    figures = Metrics(0.1, accuracy, accuracy)
     return Record(
         "",
         method,
@@ -34,7 +34,7 @@ def record(method: str, seed: int, accuracy: float, clients: float = 0.5) -> Rec
         0.1,
         "done",
         test=figures,
-        clients=Figures(0.2, clients, clients),
+        clients=Metrics(0.2, clients, clients),
         held_out=figures,
         curve=[(3, 1, 12, accuracy / 2, 0.5), (6, 2, 24, accuracy, 0.5)],
         training=[(3, 0.5), (6, 1.0)],

@@ -8,7 +8,7 @@ from lab.experiments import ExperimentError
 from lab.sweep import Record, Request, RunFolder, Stopped, sweep
 from lab.sweep.pool import SweepFailed
 from lab.sweep.training import train
-from learning.metrics import Figures
+from learning.metrics import Metrics
 from tests.lab.bench.conftest import Quiet, plan, tiny
 
 
@@ -17,7 +17,7 @@ def never() -> bool:
 
 
 def held_out(accuracy: float) -> Record:
-    figures = Figures(0.0, accuracy, 1 - accuracy)
+    figures = Metrics(0.0, accuracy, 1 - accuracy)
     return Record("", "any", 0, 0.1, "done", held_out=figures, clients_held_out=figures)
 
 

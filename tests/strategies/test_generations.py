@@ -16,7 +16,7 @@ from client_app.state.store import MappingStore
 from lab.flower.in_process import InProcessGrid
 from learning.data import Examples, Share
 from learning.settings import TrainingSettings
-from learning.trainer import Network, Task
+from learning.trainer import Network, TaskSpec
 from protocol.descriptor import Descriptor
 from protocol.keys import Identity
 from protocol.messages import (
@@ -41,13 +41,13 @@ NAMES = ("east", "north", "south", "west")
 ALL = (*NAMES, "centre")
 IDENTITIES = {name: Identity.from_bytes(bytes([n] * 32)) for n, name in enumerate(ALL, start=1)}
 COORDINATOR = Identity.from_bytes(bytes([99] * 32))
-TASK = Task((4,), 2)
+TASK = TaskSpec((4,), 2)
 TRAINING = {"model": "mlp", "model-options": '{"hidden": [3]}', "precision": "float64"}
 
 
-def roster(names: Iterable[str], epoch: int) -> Roster:
+def roster(names: Iterable[str], generation: int) -> Roster:
     members = [Member(name, IDENTITIES[name].public) for name in names]
-    return Roster.make("study", epoch, COORDINATOR.public, members)
+    return Roster.make("study", generation, COORDINATOR.public, members)
 
 
 FIRST, SECOND = roster(NAMES, 1), roster(ALL, 2)
@@ -104,10 +104,10 @@ class Operator(Observer):
     """Lets something happen after a leg, and writes down what FedDC tells."""
 
     def __init__(self, events: dict[int, Any]) -> None:
-        self.events, self.epochs, self.reports = events, {}, {}
+        self.events, self.generations, self.reports = events, {}, {}
 
-    def epoch_began(self, number: int, hospitals: Any, staying_out: Any) -> None:
-        self.epochs[number] = (tuple(hospitals), dict(staying_out))
+    def generation_began(self, number: int, hospitals: Any, staying_out: Any) -> None:
+        self.generations[number] = (tuple(hospitals), dict(staying_out))
 
     def leg_ended(self, report: LegReport) -> None:
         self.reports[report.leg.number] = report
@@ -150,7 +150,7 @@ def test_a_new_hospital_takes_part_after_the_next_aggregation() -> None:
     study, newest = Study(), [FIRST]
     operator = Operator({4: pins(study, newest, *ALL)})
     run(study, operator, newest)
-    assert operator.epochs == {2: (SECOND.names, {})}
+    assert operator.generations == {2: (SECOND.names, {})}
     legs = [(n, r) for n, r in study.asked if isinstance(r, TrainLeg)]
     assert min(r.leg for n, r in legs if n == "centre") == 7  # legs 3, 6, 9 and 12 aggregate
     assert all(r.carries is Carries.AGGREGATE and r.first_round == 6 for _, r in legs if r.leg == 7)
@@ -165,24 +165,24 @@ def test_who_has_not_pinned_the_new_roster_stays_out_and_is_named() -> None:
     study, newest = Study(), [FIRST]
     operator = Operator({1: pins(study, newest, "east", "north", "west", "centre")})
     run(study, operator, newest)
-    members, staying_out = operator.epochs[2]
+    members, staying_out = operator.generations[2]
     assert staying_out == {"south": "refused: another-roster"}
     assert members == ("centre", "east", "north", "west")
     assert not any(n == "south" for n, r in study.asked if isinstance(r, TrainLeg) and r.leg > 3)
     assert set(operator.reports[12].weights) == set(members)
 
 
-def test_an_epoch_that_too_few_have_pinned_does_not_begin() -> None:
+def test_an_generation_that_too_few_have_pinned_does_not_begin() -> None:
     study, newest = Study(), [FIRST]
     operator = Operator({1: pins(study, newest, "centre", "east")})
     run(study, operator, newest, quorum=0.6)
-    assert operator.epochs == {}
+    assert operator.generations == {}
     # All go on under the old keys, those too who had agreed to new ones.
     assert set(operator.reports[12].weights) == set(NAMES)
     assert operator.reports[12].lost_chains == 0
 
 
-def test_a_run_killed_while_it_opens_an_epoch_goes_on(tmp_path: Path) -> None:
+def test_a_run_killed_while_it_opens_an_generation_goes_on(tmp_path: Path) -> None:
     class Killed(BaseException):
         pass
 
@@ -203,7 +203,7 @@ def test_a_run_killed_while_it_opens_an_epoch_goes_on(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         run(study, operator, newest, journal=DiskJournal(tmp_path))
     run(study, operator, newest, journal=DiskJournal(tmp_path))
-    assert operator.epochs == {2: (SECOND.names, {})}
+    assert operator.generations == {2: (SECOND.names, {})}
     assert len(operator.reports[12].weights) == 5
 
 
@@ -240,13 +240,13 @@ def code(reply: Any) -> RefusalCode:
     return reply.code
 
 
-def test_no_epoch_without_the_operator_having_pinned_its_roster() -> None:
+def test_no_generation_without_the_operator_having_pinned_its_roster() -> None:
     study, descriptor = agreed()
     newer = descriptor.model_copy(update={"roster": SECOND.digest})
     assert code(set_up(study, newer)) is RefusalCode.ANOTHER_ROSTER
 
 
-def test_an_epoch_changes_the_members_and_nothing_else() -> None:
+def test_an_generation_changes_the_members_and_nothing_else() -> None:
     study, descriptor = agreed()
     study.pinned["east"] = SECOND
     newer = descriptor.model_copy(update={"roster": SECOND.digest, "rounds": 5000})
@@ -255,7 +255,7 @@ def test_an_epoch_changes_the_members_and_nothing_else() -> None:
     assert code(set_up(study, older)) is RefusalCode.ANOTHER_ROSTER
 
 
-def test_one_announced_key_per_identity_and_epoch() -> None:
+def test_one_announced_key_per_identity_and_generation() -> None:
     study, descriptor = agreed()
     study.pinned["east"] = SECOND
     newer = descriptor.model_copy(update={"roster": SECOND.digest})
@@ -268,7 +268,7 @@ def test_one_announced_key_per_identity_and_epoch() -> None:
 
 
 def test_an_experiment_begins_with_the_whole_roster() -> None:
-    """Only a later epoch may do without some: no coordinator isolates a hospital from the start."""
+    """Only a later generation may leave members out: no hospital is isolated from the start."""
     study, newest = Study(), [FIRST]
     study.connected = ["east", "north", "south"]
     with pytest.raises(Exception, match="not connected after"):
