@@ -42,7 +42,7 @@ LYING_AROUND = [
     "docs/settings.md",
     "benchmarks/envelope.py",
     "docker/compose.yaml",
-    "operation/cli.py",
+    "lab/cli.py",
 ]
 
 

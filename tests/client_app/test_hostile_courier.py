@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 # What it needs is imported while it may still read everything; then there is no way back.
 AS_COURIER = """
 import ctypes, json, os, pathlib, signal, socket, sys
-from client_app.socket_client import ask, health
+from client_app.connect.agent_client import ask, health
 group, user = (int(number) for number in sys.argv[1:3])
 os.setgroups([])
 os.setresgid(group, group, group)

@@ -103,7 +103,7 @@ def test_what_a_killed_agent_had_no_time_to_overwrite_is_overwritten_by_the_next
     script = f"""
 import os, signal
 from pathlib import Path
-from client_app.sqlite_store import SqliteStore
+from client_app.state.sqlite_store import SqliteStore
 store = SqliteStore(Path({str(tmp_path / "memory.sqlite")!r}))
 store.put("e/key", bytes.fromhex({key.hex()!r}))
 store._overwrite_journal = lambda: os.kill(os.getpid(), signal.SIGKILL)
@@ -149,7 +149,7 @@ def test_it_can_be_read_while_an_agent_is_in_the_middle_of_a_transaction(
 WRITER = """
 import sys
 from pathlib import Path
-from client_app.sqlite_store import SqliteStore
+from client_app.state.sqlite_store import SqliteStore
 store = SqliteStore(Path(sys.argv[1]))
 while True:
     with store.transaction():
@@ -185,7 +185,7 @@ def test_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     script = """
 import resource, sqlite3, sys
 from pathlib import Path
-from client_app.sqlite_store import SqliteStore
+from client_app.state.sqlite_store import SqliteStore
 store = SqliteStore(Path(sys.argv[1]))
 store.put("e/answer", b"old")
 resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))

@@ -7,7 +7,7 @@ import pytest
 
 CODE = """
 import ctypes, os
-from lab.engine.memory import keep_freed_memory
+from lab.engine.backends.memory import keep_freed_memory
 
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]

@@ -5,7 +5,7 @@ import sys
 
 PROBE = """
 import gc, sqlite3
-from server_app import superlink
+from operation.flower import superlink
 
 def probe():
     (limit,) = sqlite3.connect(":memory:").execute("PRAGMA soft_heap_limit").fetchone()
