@@ -28,6 +28,7 @@ from flwr.supernode.runtime.run_clientapp import run_clientapp
 
 from client_app import courier as courier  # imported for the copies, which find it done
 from operation.clock import Clock
+from operation.supervision import end_with_parent
 
 _HOST = "127.0.0.1"
 # How long until the next look for a task: a share of the time since the last, within limits. So a
@@ -115,9 +116,11 @@ def _be_a_courier(address: str, token: str, executor: int) -> NoReturn:
     try:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        random.seed()  # its pauses are not to be those of all the others
-        time.sleep(_SETTLE_SECONDS)
-        run_clientapp(address, token, insecure=True, parent_pid=executor)
+        # Flower's own look for the parent interrupts no courier that waits for the agent.
+        if end_with_parent(executor, signal.SIGKILL):
+            random.seed()  # its pauses are not to be those of all the others
+            time.sleep(_SETTLE_SECONDS)
+            run_clientapp(address, token, insecure=True, parent_pid=executor)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:

@@ -10,11 +10,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from types import FrameType
 from typing import NoReturn
 
+from operation.clock import Clock
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_END_SECONDS = 15.0
 
 
 def main() -> NoReturn:
@@ -22,18 +24,25 @@ def main() -> NoReturn:
     port, command = int(sys.argv[1]), sys.argv[2:]
     tied = [sys.executable, "-P", "-m", "operation.supervision", str(os.getpid()), *command]
     supernode = subprocess.Popen(tied)  # noqa: S603 (our caller's command)
+    clock, asked = Clock(), list[float]()
 
     def pass_on(number: int, frame: FrameType | None) -> None:
+        asked.append(clock.now())
         supernode.terminate()
 
     for number in _SIGNALS:
         signal.signal(number, pass_on)
-    code = _accompany(supernode, port)
+    code = _accompany(supernode, port, asked, clock)
     sys.exit(code if code >= 0 else 128 - code)
 
 
-def _accompany(supernode: subprocess.Popen[bytes], port: int) -> int:
-    """Have the SuperNode's tasks done until it ends; return its exit code."""
+def _accompany(
+    supernode: subprocess.Popen[bytes], port: int, asked: list[float], clock: Clock
+) -> int:
+    """Have the SuperNode's tasks done until it ends, or is killed; return its exit code.
+
+    `asked` has the times at which it was asked to end.
+    """
     from .courier_pool import Couriers  # takes a second, in which the SuperNode starts
 
     couriers = Couriers(port)
@@ -44,7 +53,9 @@ def _accompany(supernode: subprocess.Popen[bytes], port: int) -> int:
             supernode.terminate()
             supernode.wait()
             return 1
-        time.sleep(couriers.pause)
+        if asked and clock.now() - asked[0] > _END_SECONDS:
+            supernode.kill()  # nobody else would, where `feddc hospital connect` was killed
+        clock.sleep(couriers.pause)
     return code
 
 
