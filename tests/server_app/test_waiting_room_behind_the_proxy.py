@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import pytest
 
 from server_app.services import background
 from server_app.services.supervisor import PARTS
@@ -15,6 +16,8 @@ from server_app.study.registration import control, register_members
 from server_app.study.study_folder import Study
 from tests.processes import wait_until
 from tests.server_app.conftest import Coordinator
+
+pytestmark = pytest.mark.timing
 
 
 def test_a_supernode_waits_there_and_the_proxy_does_without_it(
@@ -30,7 +33,7 @@ def test_a_supernode_waits_there_and_the_proxy_does_without_it(
         (registered,) = control(study).nodes()
         bell = LoopbackBell(study.waiting_room)
         bell.ring(registered.node_id)  # who has rung is told of the next arrival
-        assert bell.wait(60) == {registered.node_id}
+        assert bell.wait(180) == {registered.node_id}
 
     room = waiting_rooms(study)
     assert len(room) == 1
@@ -46,7 +49,7 @@ def ask(study: Study) -> int:
         f"https://{study.address}/v1/fleet/pull-messages",
         verify=ssl.create_default_context(cafile=str(study.authority)),
         headers={"content-type": "application/protobuf"},
-        timeout=30,
+        timeout=120,
         trust_env=False,
     ).status_code
 
