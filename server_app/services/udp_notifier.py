@@ -10,23 +10,23 @@ import time
 from contextlib import suppress
 
 from protocol.study.connection import Address
-from strategies.session.reply_notifier import Bell
+from strategies.session.reply_notifier import ReplyNotifier
 
 ADDRESS_VARIABLE = "FEDDC_WAITING_ROOM"  # HOST:PORT, for the ServerApp that the SuperLink starts
 NODE_BYTES = 8
 
 
-class LoopbackBell(Bell):
+class UdpNotifier(ReplyNotifier):
     """Rings in the waiting room, and hears from it who has come back."""
 
-    tells = True
+    available = True
 
     def __init__(self, waiting_room: Address) -> None:
         self._room = (waiting_room.host, waiting_room.port)
         family = socket.AF_INET6 if ":" in waiting_room.host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_DGRAM)
 
-    def ring(self, node: int) -> None:
+    def message_sent(self, node: int) -> None:
         with suppress(OSError):  # nobody is there: the SuperNode asks by itself after a while
             self._socket.sendto(write_node(node), self._room)
 
@@ -51,10 +51,10 @@ class LoopbackBell(Bell):
         return {read_node(data)} if len(data) == NODE_BYTES and sender[:2] == self._room else set()
 
 
-def find_bell() -> Bell:
+def find_notifier() -> ReplyNotifier:
     """Return the bell of this coordinator; outside of one (a simulation), one that can't tell."""
     address = os.environ.get(ADDRESS_VARIABLE)
-    return LoopbackBell(Address.parse(address)) if address else Bell()
+    return UdpNotifier(Address.parse(address)) if address else ReplyNotifier()
 
 
 def write_node(node: int) -> bytes:

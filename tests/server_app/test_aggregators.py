@@ -10,7 +10,7 @@ from server_app.config.aggregators import build_aggregator, cohort_size
 from server_app.config.run_config import Aggregator, Settings
 from strategies.aggregators.geometric_median import GeometricMedian
 from strategies.aggregators.radon import RadonPoint
-from strategies.routing.planner import Planner
+from strategies.routing.planner import ModelRef, Planner
 
 ROUTE_SEED = bytes(range(32))
 
@@ -112,7 +112,7 @@ def test_a_leg_has_as_many_hospitals_as_the_planner_draws(hospitals: int, fracti
     planner: Any = Planner(
         hospitals=hospitals,
         last_leg=9,
-        start=("aggregate", b""),  # type: ignore[arg-type]
+        start=("aggregate", ModelRef("")),  # type: ignore[arg-type]
         permutation="uniform",
         fraction=fraction,
         route_seed=ROUTE_SEED,

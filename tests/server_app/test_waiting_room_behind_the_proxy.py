@@ -10,7 +10,7 @@ import httpx
 
 from server_app.services import background
 from server_app.services.supervisor import PARTS
-from server_app.services.udp_notifier import LoopbackBell
+from server_app.services.udp_notifier import UdpNotifier
 from server_app.study.registration import control, register_members
 from server_app.study.study_folder import Study
 from tests.processes import wait_until
@@ -28,9 +28,9 @@ def test_a_supernode_waits_there_and_the_proxy_does_without_it(
     with coordinator.connected(place) as node:
         node.wait_for("SuperNode ID")
         (registered,) = control(study).nodes()
-        bell = LoopbackBell(study.waiting_room)
-        bell.ring(registered.node_id)  # who has rung is told of the next arrival
-        assert bell.wait(60) == {registered.node_id}
+        notifier = UdpNotifier(study.waiting_room)
+        notifier.message_sent(registered.node_id)  # who has rung is told of the next arrival
+        assert notifier.wait(60) == {registered.node_id}
 
     room = waiting_rooms(study)
     assert len(room) == 1

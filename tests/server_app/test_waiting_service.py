@@ -1,4 +1,4 @@
-"""The waiting room as a process, with a SuperLink that does as the test says and a real bell."""
+"""The long-poll server as a process, with a scripted SuperLink and a real notifier."""
 
 import http.client
 import signal
@@ -19,7 +19,7 @@ from flwr.proto.node_pb2 import Node
 
 from protocol.study.connection import Address
 from server_app.services.long_poll import PATH
-from server_app.services.udp_notifier import LoopbackBell, find_bell
+from server_app.services.udp_notifier import UdpNotifier, find_notifier
 from server_app.study.certificates import make_authority, make_server_certificate
 from tests.processes import free_port, wait_until
 
@@ -124,15 +124,15 @@ def test_the_bell_brings_the_message_and_tells_who_comes_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FEDDC_WAITING_ROOM", str(room.address))
-    bell = find_bell()
-    assert bell.tells
+    notifier = find_notifier()
+    assert notifier.available
     superlink.body = b"message"
-    bell.ring(NODE)
+    notifier.message_sent(NODE)
     assert held.result(5) == (200, b"message")
-    assert bell.wait(0.2) == frozenset()  # it has only got the message
+    assert notifier.wait(0.2) == frozenset()  # it has only got the message
     started = time.monotonic()
     assert room.ask() == (200, b"message")
-    assert bell.wait(10) == {NODE}  # and now it is back
+    assert notifier.wait(10) == {NODE}  # and now it is back
     assert time.monotonic() - started < 5
 
 
@@ -155,7 +155,7 @@ def test_for_who_hangs_up_nothing_more_is_asked(room: Room, superlink: SuperLink
     wait_until(lambda: superlink.asked == 1)
     connection.close()
     time.sleep(0.3)
-    LoopbackBell(room.address).ring(NODE)
+    UdpNotifier(room.address).message_sent(NODE)
     time.sleep(1.5)  # longer than until the next look
     assert superlink.asked == 1
 
@@ -169,14 +169,14 @@ def test_told_to_stop_it_sends_everybody_away_and_ends_well(
 
 
 def test_a_bell_without_a_room_costs_no_more_than_the_wait() -> None:
-    bell = LoopbackBell(Address("127.0.0.1", 9))
-    bell.ring(NODE)
-    assert bell.wait(0.05) == frozenset()
+    notifier = UdpNotifier(Address("127.0.0.1", 9))
+    notifier.message_sent(NODE)
+    assert notifier.wait(0.05) == frozenset()
 
 
 def test_a_simulation_has_no_bell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FEDDC_WAITING_ROOM", raising=False)
-    assert not find_bell().tells
+    assert not find_notifier().available
 
 
 def _listens(address: Address) -> bool:
