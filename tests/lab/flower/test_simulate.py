@@ -22,7 +22,7 @@ from server_app.config.run_config import Settings
 from tests.processes import is_alive, wait_until
 
 STUB_APP = Path(__file__).parent / "stub_app"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SETTINGS = Settings.from_run_config({"hospitals": 2, "samples": 2, "rounds": 2}, source="test")
 SUMMARY = dict.fromkeys(JSON_KEYS, 1)
 COMPLETED = RunStatus("finished:completed", "")

@@ -20,7 +20,7 @@ from lab.results.table import gain_lines, remarks, show
 from lab.results.text import rates_text
 from lab.sweep import Plan, Record
 from learning.metrics import Metrics
-from tests.lab.bench.conftest import plan, tiny
+from tests.lab.conftest import plan, tiny
 
 ONE_RATE = {"learning-rates": [0.1], "seeds": 5}
 

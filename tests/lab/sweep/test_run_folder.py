@@ -16,7 +16,7 @@ from lab.sweep import Plan, Request, RunFolder, Stopped, sweep
 from lab.sweep import folder as folder_module
 from lab.sweep.ready import ready
 from learning.local_data import load_dataset
-from tests.lab.bench.conftest import Quiet, tiny
+from tests.lab.conftest import Quiet, tiny
 
 REQUEST = Request(tiny(), "laptop")
 

@@ -11,7 +11,7 @@ from lab.results.table import gain_lines
 from lab.sweep import Record
 from learning.metrics import Metrics
 from learning.settings import SettingsError
-from tests.lab.bench.conftest import plan
+from tests.lab.conftest import plan
 
 
 def table(path: Path, counts: dict[str, int]) -> Path:

@@ -13,7 +13,7 @@ from lab.advise import Case, advise
 from operation.cli import main
 from server_app.config.run_config import Settings
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 CASES = st.builds(
     Case,
     hospitals=st.integers(2, 500),

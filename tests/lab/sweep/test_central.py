@@ -15,7 +15,7 @@ from lab.sweep.training import train
 from lab.sweep.trial import Trial
 from learning.settings import SettingsError
 from server_app.config.run_config import Settings
-from tests.lab.bench.conftest import plan
+from tests.lab.conftest import plan
 
 
 def central_trial(**settings: Any) -> Trial:

@@ -14,7 +14,7 @@ from lab.results.plots.plot_style import limits
 from lab.results.plots.variant_plot import over_variants
 from lab.results.result import results
 from lab.results.row import Row, rows_of
-from tests.lab.bench.test_results import finished
+from tests.lab.results.test_results import finished
 
 Figures = dict[str, Figure]
 

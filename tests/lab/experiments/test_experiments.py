@@ -11,7 +11,7 @@ from lab.experiments import (
 )
 from lab.experiments.methods import STANDARD
 from lab.sweep import Plan, Request
-from tests.lab.bench.conftest import tiny
+from tests.lab.conftest import tiny
 
 ALL = (*experiment_names(), *study_names())
 SIZES = [

@@ -12,8 +12,8 @@ from lab.results.ablation_blocks import with_blocks
 from lab.results.findings import findings
 from lab.results.page import page
 from lab.sweep import Request, RunFolder
-from tests.lab.bench.conftest import tiny
-from tests.lab.bench.test_results import finished
+from tests.lab.conftest import tiny
+from tests.lab.results.test_results import finished
 
 DOCS = Path(__file__).parents[3] / "docs"
 

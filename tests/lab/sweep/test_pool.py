@@ -9,7 +9,7 @@ from lab.sweep import RunFolder, sweep
 from lab.sweep.pool import SweepFailed
 from lab.sweep.record import Record
 from lab.sweep.trial import Trial
-from tests.lab.bench.conftest import Quiet, plan
+from tests.lab.conftest import Quiet, plan
 
 
 def never() -> bool:

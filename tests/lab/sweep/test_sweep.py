@@ -9,7 +9,7 @@ from lab.sweep import Record, Request, RunFolder, Stopped, sweep
 from lab.sweep.pool import SweepFailed
 from lab.sweep.training import train
 from learning.metrics import Metrics
-from tests.lab.bench.conftest import Quiet, plan, tiny
+from tests.lab.conftest import Quiet, plan, tiny
 
 
 def never() -> bool:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from lab.sweep import Record
 from lab.sweep.live_view import Watch, watching
-from tests.lab.bench.conftest import plan
+from tests.lab.conftest import plan
 
 
 def test_the_time_left_follows_from_the_experiments_own_speed(
