@@ -29,7 +29,7 @@ TINY: dict[str, Any] = {
         "seeds": 2,
         "learning-rates": [0.1, 0.5],
         "central": {"steps": 8, "batch-size": 6},
-        "way": "batched",
+        "backend": "batched",
         "evaluations": 3,
     },
 }

@@ -23,9 +23,9 @@ def test_the_way_that_was_found_gives_the_same_model_when_it_is_named() -> None:
         QUICK | {"model": "mnist-cnn", "model-options": '{"filters": [2, 3]}', "dataset": "digits"},
         source="test",
     )
-    found = run(settings, way="auto")
-    named = run(settings, way=found.way)
-    assert named.way == found.way
+    found = run(settings, backend="auto")
+    named = run(settings, backend=found.backend)
+    assert named.backend == found.backend
     assert named.model.to_bytes() == found.model.to_bytes()
 
 
@@ -56,5 +56,5 @@ def test_a_way_that_the_network_cannot_go_is_left_out(
         QUICK | values | {"model": "particular", "model-options": "{}"}, source="test"
     )
     with pytest.raises(RuntimeError, match="view"):
-        run(settings, way="loop-channels-last")
-    assert run(settings, way="auto").way == "loop"
+        run(settings, backend="loop-channels-last")
+    assert run(settings, backend="auto").backend == "loop"

@@ -14,10 +14,10 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from client_app.hospital import local_training
-from lab.engine import Diverged, Outcome, Rate, leg_by_leg, run
+from lab.engine import Diverged, Outcome, Speed, leg_by_leg, run
 from lab.engine.backends import convolution, image_by_image
 from lab.engine.data import HospitalData
-from lab.engine.training import Way
+from lab.engine.training import Backend
 from lab.flower.in_process import simulate_in_process
 from lab.flower.simulate import simulate
 from learning.models import ModelError, registry
@@ -140,8 +140,8 @@ def assert_same(outcome: Outcome, expected: dict[str, np.ndarray], **tolerance: 
 def test_both_ways_compute_what_flower_computes(tmp_path: Path, changes: dict[str, Any]) -> None:
     settings = settings_of(changes)
     expected = on_flower(settings, tmp_path / "flower")
-    for way in ("batched", "loop"):
-        outcome = run(settings, way=way, workers=2)
+    for backend in ("batched", "loop"):
+        outcome = run(settings, backend=backend, workers=2)
         assert_same(outcome, expected, rtol=1e-9, atol=1e-11)
 
 
@@ -151,15 +151,15 @@ def test_float32_differs_by_rounding_only(tmp_path: Path, changes: dict[str, Any
     expected = on_flower(settings, tmp_path / "flower")
     # A last bit that falls otherwise before narrowing is a step of the narrower type.
     loose = 2e-2 if settings.training.wire_dtype != "same" else 2e-4
-    for way in ("batched", "loop"):
-        outcome = run(settings, way=way, workers=2)
+    for backend in ("batched", "loop"):
+        outcome = run(settings, backend=backend, workers=2)
         assert_same(outcome, expected, rtol=loose, atol=loose)
 
 
 def test_channels_last_changes_the_order_in_memory_only(tmp_path: Path) -> None:
     settings = settings_of(SMALL_CNN | {"model": "mri-cnn"})
     expected = on_flower(settings, tmp_path / "flower")
-    assert_same(run(settings, way="loop-channels-last"), expected, rtol=1e-9, atol=1e-11)
+    assert_same(run(settings, backend="loop-channels-last"), expected, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize(("precision", "loose"), [("float64", 1e-9), ("float32", 2e-4)])
@@ -179,7 +179,7 @@ def test_what_is_for_large_images_only_computes_the_same(
     monkeypatch.setattr(image_by_image._Joined, "forward", staticmethod(counted))
     settings = settings_of(SMALL_CNN | {"model": "mri-cnn", "precision": precision})
     expected = on_flower(settings, tmp_path / "flower")
-    outcome = run(settings, way="loop-channels-last", workers=2)
+    outcome = run(settings, backend="loop-channels-last", workers=2)
     assert_same(outcome, expected, rtol=loose, atol=loose)
     # Six hospitals, six rounds, two such layers each.
     assert len(calls) >= 2 * 6 * 6
@@ -190,8 +190,8 @@ def test_the_engine_agrees_with_flowers_ray_simulation(tmp_path: Path) -> None:
     settings = settings_of({"optimizer": "adam", "learning_rate": 0.01, "sealing": True})
     simulate(settings, run_dir=tmp_path / "ray", cpus=2)
     expected = load_file(tmp_path / "ray" / "model.safetensors")
-    for way in ("batched", "loop"):
-        assert_same(run(settings, way=way), expected, rtol=1e-9, atol=1e-11)
+    for backend in ("batched", "loop"):
+        assert_same(run(settings, backend=backend), expected, rtol=1e-9, atol=1e-11)
 
 
 class _WithDropout(nn.Module):
@@ -216,15 +216,15 @@ def test_dropout_is_drawn_from_the_same_streams(
 ) -> None:
     settings = settings_of(with_dropout)
     expected = on_flower(settings, tmp_path / "flower")
-    assert_same(run(settings, way="loop", workers=2), expected, rtol=1e-9, atol=1e-11)
-    assert run(settings).way == "loop"  # no other way gives a model its own random numbers
+    assert_same(run(settings, backend="loop", workers=2), expected, rtol=1e-9, atol=1e-11)
+    assert run(settings).backend == "loop"  # no other way gives a model its own random numbers
     with pytest.raises(ModelError, match="can't be trained batched"):
-        run(settings, way="batched")
+        run(settings, backend="batched")
 
 
 def test_the_way_is_chosen_by_measurement() -> None:
     outcome = run(settings_of({"hospitals": 12, "rounds": 2}))
-    assert outcome.way == "batched"  # steps of microseconds: a loop could not be faster
+    assert outcome.backend == "batched"  # steps of microseconds: a loop could not be faster
 
 
 def test_reports_the_aggregates_and_the_clients_as_flowers_run_does(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_reports_the_aggregates_and_the_clients_as_flowers_run_does(tmp_path: Pa
     assert outcome.complete
     assert outcome.final is not None
     assert outcome.final.accuracy == pytest.approx(summary["test_accuracy"])
-    clients = [figures.accuracy for figures in history.clients]
+    clients = [metrics.accuracy for metrics in history.clients]
     assert np.mean(clients) == pytest.approx(summary["mean_client_accuracy"])
     assert (history.hand_overs, history.aggregations) == (9, 3)
     assert [entry.round for entry in history.evaluations] == [4, 8, 12]
@@ -250,8 +250,8 @@ def test_training_loss_is_the_mean_over_hospitals(tmp_path: Path) -> None:
     simulate_in_process(settings, tmp_path / "flower")
     lines = (tmp_path / "flower" / "metrics.jsonl").read_text().splitlines()
     legs = [event for line in lines if (event := json.loads(line))["event"] == "leg"]
-    for way in ("batched", "loop"):
-        training = run(settings, way=way).history.training
+    for backend in ("batched", "loop"):
+        training = run(settings, backend=backend).history.training
         assert [entry[0] for entry in training] == [leg["last_round"] + 1 for leg in legs]
         np.testing.assert_allclose([e[1] for e in training], [leg["loss"] for leg in legs])
         np.testing.assert_allclose([e[2] for e in training], [leg["accuracy"] for leg in legs])
@@ -278,10 +278,11 @@ RESUMED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("changes", RESUMED.values(), ids=RESUMED)
 def test_a_stopped_run_goes_on_to_the_same_model(tmp_path: Path, changes: dict[str, Any]) -> None:
     settings = settings_of(changes)
-    whole = run(settings, way="batched")
+    whole = run(settings, backend="batched")
     checkpoint = tmp_path / "run" / "checkpoint.safetensors"
     parts = [
-        run(settings, way="batched", checkpoint=checkpoint, stop=after(legs)) for legs in (2, 3, 99)
+        run(settings, backend="batched", checkpoint=checkpoint, stop=after(legs))
+        for legs in (2, 3, 99)
     ]
     assert [part.complete for part in parts] == [False, False, True]
     assert len(parts[1].history.training) == 5
@@ -299,7 +300,7 @@ def after(legs: int) -> Callable[[], bool]:
 def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
     settings, file = settings_of({}), tmp_path / "checkpoint.safetensors"
     first = run(settings, checkpoint=file)
-    rates: list[Rate] = []
+    rates: list[Speed] = []
     again = run(settings, checkpoint=file, on_progress=rates.append)
     assert rates == []
     assert again.complete
@@ -309,7 +310,7 @@ def test_a_finished_run_is_not_run_again(tmp_path: Path) -> None:
 def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "checkpoint.safetensors"
     run(settings_of({}), checkpoint=file, stop=lambda: True)
-    with pytest.raises(SettingsError, match=r"checkpoint of another run: choose another file"):
+    with pytest.raises(SettingsError, match=r"checkpoint of another run: delete it or choose"):
         run(settings_of({"learning_rate": 0.2}), checkpoint=file)
     file.write_bytes(b"nonsense")
     with pytest.raises(SettingsError, match="is no checkpoint"):
@@ -320,13 +321,15 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
     file = tmp_path / "checkpoint.safetensors"
     settings = settings_of({"rounds": 5000, "aggregation_period": 1})
 
-    def press(rate: Rate) -> None:
+    def press(rate: Speed) -> None:
         signal.raise_signal(signal.SIGINT)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with leg_by_leg() as stop:
-            outcome = run(settings, way="batched", checkpoint=file, stop=stop, on_progress=press)
+            outcome = run(
+                settings, backend="batched", checkpoint=file, stop=stop, on_progress=press
+            )
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
         with leg_by_leg():
             signal.raise_signal(signal.SIGINT)
@@ -341,8 +344,8 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
 
 
 def test_progress_tells_speed_and_time_left() -> None:
-    rates: list[Rate] = []
-    run(settings_of({"rounds": 40}), way="batched", on_progress=rates.append)
+    rates: list[Speed] = []
+    run(settings_of({"rounds": 40}), backend="batched", on_progress=rates.append)
     assert rates[-1].round == rates[-1].rounds == 40
     assert rates[-1].seconds_left == 0
     # Faster than by the clock on the wall, which also counts evaluation.
@@ -350,8 +353,10 @@ def test_progress_tells_speed_and_time_left() -> None:
     assert all(0 <= rate.accuracy <= 1 for rate in rates)
 
 
-@pytest.mark.parametrize("way", ["batched", "loop"])
-def test_a_run_leaves_none_of_its_data_in_memory(monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+@pytest.mark.parametrize("backend", ["batched", "loop"])
+def test_a_run_leaves_none_of_its_data_in_memory(
+    monkeypatch: pytest.MonkeyPatch, backend: Backend
+) -> None:
     made: list[weakref.ref[HospitalData]] = []
     fill = HospitalData.__init__
 
@@ -362,7 +367,7 @@ def test_a_run_leaves_none_of_its_data_in_memory(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(HospitalData, "__init__", noted)
     gc.disable()  # a sweep's next training begins before any collection
     try:
-        run(settings_of({"batch_size": 2}), way=way, workers=2)
+        run(settings_of({"batch_size": 2}), backend=backend, workers=2)
         assert [reference() for reference in made] == [None]
     finally:
         gc.enable()
@@ -371,4 +376,4 @@ def test_a_run_leaves_none_of_its_data_in_memory(monkeypatch: pytest.MonkeyPatch
 def test_a_run_that_diverges_says_so() -> None:
     settings = settings_of({"learning_rate": 1e200, "rounds": 8})
     with pytest.raises(Diverged, match=r"round 4: \d of 6 models .* lower the learning rate"):
-        run(settings, way="batched")
+        run(settings, backend="batched")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lab.engine.backends.optimise_network import quicken
+from lab.engine.backends.optimise_network import optimise_network
 from learning.models import registry
 from learning.models.interface import Model
 from learning.settings import TrainingSettings
@@ -70,7 +70,7 @@ def outputs(network: Network) -> Tensor:
 def test_a_layer_that_stands_in_two_places_stays_in_both(network: Any, channels_last: bool) -> None:
     it = network(_Shared)
     expected = outputs(it)
-    quicken([it], SHAPE, channels_last=channels_last)
+    optimise_network([it], SHAPE, channels_last=channels_last)
     kinds = [type(layer).__name__ for layer in it.module.row._modules.values()]
     assert kinds.count("ReLU") == kinds.count("MaxPool2d") == 2
     assert kinds[1:3] == kinds[4:6] == ["MaxPool2d", "ReLU"]
@@ -87,7 +87,7 @@ def test_a_network_that_would_compute_something_else_is_left_alone(
 ) -> None:
     it = network(create)
     expected, before = outputs(it), str(it.module)
-    quicken([it], SHAPE, channels_last=False)
+    optimise_network([it], SHAPE, channels_last=False)
     assert str(it.module) == before
     assert torch.equal(outputs(it), expected)
 
@@ -100,7 +100,7 @@ def test_trying_leaves_the_network_as_it_was(network: Any) -> None:
     )
     buffers = {name: tensor.clone() for name, tensor in it.buffers.items()}
     state = torch.get_rng_state()
-    quicken([it], SHAPE, channels_last=True)
+    optimise_network([it], SHAPE, channels_last=True)
     for name, tensor in it.buffers.items():
         assert torch.equal(tensor, buffers[name])
     assert torch.equal(torch.get_rng_state(), state)

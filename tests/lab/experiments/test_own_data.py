@@ -110,14 +110,14 @@ def test_a_place_that_is_not_there_is_named_as_it_was_given(dataset: str, messag
 
 def test_who_always_says_the_larger_class_is_not_ahead() -> None:
     ours = plan(judged="balanced-accuracy", laptop={"learning-rates": [0.1], "seeds": 3})
-    figures = {"feddc": Metrics(0.6, 0.70, 0.50), "fedavg-b": Metrics(0.6, 0.65, 0.62)}
+    metrics = {"feddc": Metrics(0.6, 0.70, 0.50), "fedavg-b": Metrics(0.6, 0.65, 0.62)}
     records = {
         ours.final(cell, seed, 0.1).key: Record(
-            "", cell.method.name, seed, 0.1, "done", test=figures[cell.method.name]
+            "", cell.method.name, seed, 0.1, "done", test=metrics[cell.method.name]
         )
         for cell in ours.cells
         for seed in ours.seeds
-        if cell.method.name in figures
+        if cell.method.name in metrics
     }
     found = results(ours, records, 1.0)
     (gain,) = found["gains"]

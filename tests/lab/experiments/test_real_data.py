@@ -8,7 +8,7 @@ import pytest
 
 from lab.experiments import load_experiment
 from lab.sweep import Plan, Request
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 
 DATA = os.environ.get("FEDDC_DATA", "")
 
@@ -26,7 +26,7 @@ def test_every_seed_has_its_mri_splits_in_the_papers_sizes(name: str) -> None:
         for seed in plan.seeds:
             for trial in (plan.candidate(cell, seed, 0.1), plan.final(cell, seed, 0.1)):
                 local = trial.settings.local
-                shares = load_shares(local, 25, seed)
+                shares = load_partitions(local, 25, seed)
                 assert sum(len(share.train) for share in shares) == 25 * local.samples
                 assert sum(len(share.held_out) for share in shares) == 25 * local.held_out
             dataset = load_dataset(local, seed)

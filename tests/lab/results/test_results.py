@@ -26,16 +26,16 @@ ONE_RATE = {"learning-rates": [0.1], "seeds": 5}
 
 
 def record(method: str, seed: int, accuracy: float, clients: float = 0.5) -> Record:
-    figures = Metrics(0.1, accuracy, accuracy)
+    metrics = Metrics(0.1, accuracy, accuracy)
     return Record(
         "",
         method,
         seed,
         0.1,
         "done",
-        test=figures,
+        test=metrics,
         clients=Metrics(0.2, clients, clients),
-        held_out=figures,
+        held_out=metrics,
         curve=[(3, 1, 12, accuracy / 2, 0.5), (6, 2, 24, accuracy, 0.5)],
         training=[(3, 0.5), (6, 1.0)],
         aggregations=2,

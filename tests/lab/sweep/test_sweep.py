@@ -17,8 +17,8 @@ def never() -> bool:
 
 
 def held_out(accuracy: float) -> Record:
-    figures = Metrics(0.0, accuracy, 1 - accuracy)
-    return Record("", "any", 0, 0.1, "done", held_out=figures, clients_held_out=figures)
+    metrics = Metrics(0.0, accuracy, 1 - accuracy)
+    return Record("", "any", 0, 0.1, "done", held_out=metrics, clients_held_out=metrics)
 
 
 def test_candidates_are_tried_on_the_first_seed_and_reported_without_training_again(
