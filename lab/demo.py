@@ -19,7 +19,7 @@ from server_app.experiment.progress import shown
 TASK: dict[str, Scalar] = {
     "dataset": "digits",
     "hospitals": 15,
-    "samples": 6,
+    "examples": 6,
     "held-out": 6,
     "rounds": 100,
     "model": "mlp",

@@ -135,7 +135,7 @@ def _data(configuration: Configuration) -> Iterator[Finding]:
             "data",
             "warning",
             f"{examples}; [policy] evaluates on {policy.minimum_held_out} or more",
-            "add data, or raise test-share",
+            "add data, or raise test-fraction",
         )
     else:
         yield Finding("data", "fine", examples)

@@ -20,7 +20,7 @@ from .run_state import Bench
 _SECONDS_BETWEEN = 60.0
 _FORMAT = "feddc-bench-2"
 # They change where a run computes or writes, and nothing of what.
-_IRRELEVANT = ("run-dir", "device", "threads", "leg-timeout", "start-timeout", "sealing")
+_IRRELEVANT = ("run-dir", "device", "threads", "leg-timeout", "start-timeout", "sealed")
 
 
 class Checkpoints:
