@@ -14,7 +14,8 @@ from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 
 from client_app.hospital.policy import Policy
-from learning.settings import LocalSettings, SettingsError, SettingsGroup
+from learning.settings import LocalSettings
+from operation.config import SettingsError, SettingsGroup
 from protocol.study.roster import check_name
 
 _MEBIBYTE = 1024 * 1024
@@ -39,7 +40,7 @@ class DataSection(LocalSettings):
 
     dataset: str = Field("csv", description="csv, image-folder, or a data set by its name")
     data_dir: str = Field("data", description="its folder or file, seen from this file's folder")
-    test_share: float = Field(
+    test_fraction: float = Field(
         0.2, gt=0, lt=1, description="held out, never trained on, unless the data have a test set"
     )
     classes: list[str] = Field(
@@ -69,7 +70,14 @@ class AgentSection(SettingsGroup):
 # A real hospital's data are not dealt out, and its models never travel readable.
 _SIMULATION_ONLY: Mapping[str, frozenset[str]] = {
     "data": frozenset(
-        {"split", "samples", "held-out", "classes-per-hospital", "smallest-share", "smallest"}
+        {
+            "split",
+            "examples",
+            "held-out",
+            "classes-per-hospital",
+            "skew-small-fraction",
+            "skew-min-examples",
+        }
     ),
     "policy": frozenset({"any-model", "unsealed"}),
 }

@@ -30,7 +30,7 @@ from server_app.run.simulated_run import run
 TINY: dict[str, Any] = {
     "dataset": "breast-cancer",
     "hospitals": 6,
-    "samples": 7,
+    "examples": 7,
     "held-out": 2,
     "rounds": 12,
     "daisy-period": 1,

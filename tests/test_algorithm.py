@@ -118,7 +118,7 @@ CASES: dict[str, dict[str, Any]] = {
     "subsampling, own init": {"fraction": 0.5, "init": "own"},
     "derangement": {"permutation": "derangement"},
     "coverage": {"permutation": "coverage", "aggregation_period": 6},
-    "unequal sizes": {"split": "skewed", "smallest": 3},
+    "unequal sizes": {"split": "skewed", "skew_min_examples": 3},
     "whole local sets": {"batch_size": 0},
     "momentum": {"momentum": 0.9},
     "momentum and subsampling": {"momentum": 0.9, "fraction": 0.5},

@@ -15,7 +15,7 @@ from client_app.state.sqlite_store import SqliteStore
 from client_app.state.store import STOPPED
 from learning.data import DataError
 from learning.local_data import load_own
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from protocol.study.roster import fingerprint
 
 from .reachability import why_unreachable
@@ -135,7 +135,7 @@ def _data(configuration: Configuration) -> Iterator[Finding]:
             "data",
             "warning",
             f"{examples}; [policy] evaluates on {policy.minimum_held_out} or more",
-            "add data, or raise test-share",
+            "add data, or raise test-fraction",
         )
     else:
         yield Finding("data", "fine", examples)

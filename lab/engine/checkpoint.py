@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from protocol.model_bytes import Arrays, ModelState
 from server_app.config.run_config import Settings
 
@@ -20,7 +20,7 @@ from .run_state import RunState
 _SECONDS_BETWEEN = 60.0
 _FORMAT = "feddc-lab-3"
 # Settings that change where a run computes or writes, but not its result.
-_IRRELEVANT = ("run-dir", "device", "threads", "leg-timeout", "start-timeout", "sealing")
+_IRRELEVANT = ("run-dir", "device", "threads", "leg-timeout", "start-timeout", "sealed")
 
 
 class Checkpoints:

@@ -106,7 +106,7 @@ def test_no_handed_over_model_is_in_what_the_server_app_saw_or_wrote(
 
     monkeypatch.setattr(envelope, "seal", look_in)
     sealed = run_app(tmp_path / "sealed")
-    readable = run_app(tmp_path / "readable", sealing=False)
+    readable = run_app(tmp_path / "readable", sealed=False)
 
     assert len(handed_over) == 6 * 4  # of eight legs two are aggregations
     for bias in handed_over:

@@ -15,8 +15,8 @@ from client_app import simulated_hospital
 from client_app.simulated_hospital import ContextState, answer
 from learning.data import DataError
 from learning.local_data import load_dataset, load_partitions
-from learning.settings import SettingsError
 from learning.trainer import Network, TaskSpec
+from operation.config import SettingsError
 from protocol.descriptor import Descriptor
 from protocol.messages import (
     Announcement,
@@ -39,7 +39,7 @@ HOSPITALS = 4
 SETTINGS = Settings.from_run_config(
     {
         "dataset": "breast-cancer",
-        "samples": 6,
+        "examples": 6,
         "held-out": 3,
         "hospitals": HOSPITALS,
         "model-options": '{"hidden": [4]}',
@@ -200,8 +200,8 @@ def test_the_trainer_uses_as_many_threads_as_the_settings_say() -> None:
 
 
 def test_data_that_cannot_be_divided_is_an_error_that_says_so() -> None:
-    with pytest.raises(DataError, match="lower hospitals, samples or held-out"):
-        answer(hello(), context(0, samples=10_000))
+    with pytest.raises(DataError, match="lower hospitals, examples or held-out"):
+        answer(hello(), context(0, examples=10_000))
 
 
 def test_a_wrong_setting_is_an_error_that_names_it() -> None:

@@ -44,7 +44,7 @@ needs_nginx = pytest.mark.skipif(
 SIMULATED: dict[str, Any] = {
     "dataset": "breast-cancer",
     "hospitals": 4,
-    "samples": 15,
+    "examples": 15,
     "held-out": 5,
     "seed": SEED,
 }
@@ -353,7 +353,7 @@ def write_data(place: Path, share: Partition, classes: tuple[str, ...]) -> None:
     changes = {
         "classes = []": f"classes = {json.dumps(list(classes))}",
         "standardise = true": "standardise = false",
-        "test-share = 0.2": f"test-share = {len(share.held_out) / count}",
+        "test-fraction = 0.2": f"test-fraction = {len(share.held_out) / count}",
     }
     for old, new in changes.items():
         assert old in config

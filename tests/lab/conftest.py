@@ -16,7 +16,7 @@ TINY: dict[str, Any] = {
     "settings": {
         "dataset": "breast-cancer",
         "hospitals": 4,
-        "samples": 6,
+        "examples": 6,
         "held-out": 4,
         "rounds": 6,
         "daisy-period": 1,

@@ -17,7 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 CASES = st.builds(
     Case,
     hospitals=st.integers(2, 500),
-    samples=st.integers(1, 1000),
+    examples=st.integers(1, 1000),
     rounds=st.integers(1, 10_000),
     classes=st.integers(0, 5),
 )
@@ -126,7 +126,7 @@ def test_what_was_not_studied_is_said() -> None:
 def test_the_command_prints_the_settings(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = "feddc lab advise --hospitals 20 --samples 8"
+    command = "feddc lab advise --hospitals 20 --examples 8"
     for extra in ((), ("--json",)):
         monkeypatch.setattr(sys, "argv", [*command.split(), *extra])
         with pytest.raises(SystemExit) as end:

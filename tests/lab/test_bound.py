@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from lab.bound import PlanError, Question, plan, rounds_to_visit
 from lab.cli import app
 
-SUSY = Question(hospitals=441, samples=2, epsilon=0.05, delta=0.01)
-CIFAR10 = Question(hospitals=150, samples=64, epsilon=0.01, delta=0.01)
+SUSY = Question(hospitals=441, examples=2, epsilon=0.05, delta=0.01)
+CIFAR10 = Question(hospitals=150, examples=64, epsilon=0.01, delta=0.01)
 
 
 @pytest.mark.parametrize(
@@ -48,18 +48,18 @@ def test_a_chain_visits_as_many_hospitals_as_expected() -> None:
 
 
 def test_too_few_samples_in_all_have_no_period() -> None:
-    answer = plan(Question(hospitals=5, samples=2, epsilon=0.01, delta=0.01))
+    answer = plan(Question(hospitals=5, examples=2, epsilon=0.01, delta=0.01))
     assert answer.aggregation_period is None
     assert answer.aggregation_period_bound is None
     result = CliRunner().invoke(
-        app, ["plan", "--hospitals", "5", "--samples", "2", "--epsilon", "0.01"]
+        app, ["plan", "--hospitals", "5", "--examples", "2", "--epsilon", "0.01"]
     )
     assert result.exit_code == 0
     assert "no aggregation period is long enough" in " ".join(result.output.split())
 
 
 def test_the_command_prints_json_and_draws_both_figures(tmp_path: Path) -> None:
-    options = ["--hospitals", "441", "--samples", "2", "--figures", str(tmp_path / "figures")]
+    options = ["--hospitals", "441", "--examples", "2", "--figures", str(tmp_path / "figures")]
     result = CliRunner().invoke(app, ["plan", *options, "--json"])
     answer = json.loads(result.output)
     assert answer["aggregation_period_bound"] == pytest.approx(24.78, abs=0.005)

@@ -31,7 +31,7 @@ def assign_classes(
         raise DataError(
             f"{len(labels)} training examples make {most.sum()} lots of {lot_size} of one class, "
             f"but {hospitals} hospitals with {classes_each} classes each need "
-            f"{hospitals * classes_each}: lower hospitals, samples or held-out"
+            f"{hospitals * classes_each}: lower hospitals, examples or held-out"
         )
     lots = _lots_of_each(counts, most, hospitals * classes_each, rng)
     dealt = []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-OPTIONS = "--hospitals 4 --samples 6 --seeds 1 --workers 2 --set rounds=2000"
+OPTIONS = "--hospitals 4 --examples 6 --seeds 1 --workers 2 --set rounds=2000"
 COMMAND = f"lab run --dataset breast-cancer {OPTIONS} --methods feddc,fedavg-b"
 
 

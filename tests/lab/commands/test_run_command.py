@@ -13,7 +13,7 @@ from lab.experiments.own_data import own_data
 from operation.cli import main
 
 Feddc = Callable[..., tuple[int, str, str]]
-QUICK = "--dataset breast-cancer --hospitals 4 --samples 6 --seeds 1 --workers 1"
+QUICK = "--dataset breast-cancer --hospitals 4 --examples 6 --seeds 1 --workers 1"
 FEW = "--set rounds=6 --set aggregation-period=3 --methods feddc,fedavg-b,fedavg-1"
 
 
@@ -72,7 +72,7 @@ def test_images_are_small_on_a_laptop_and_scarce_examples_are_held_back(tmp_path
     assert scarce.laptop is not None
     assert scarce.laptop.settings["model"] == "linear"
     assert scarce.laptop.settings["held-out"] == 0
-    assert scarce.laptop.validation == {"samples": 6, "held-out": 2}
+    assert scarce.laptop.validation == {"examples": 6, "held-out": 2}
 
 
 def test_json_is_one_line(feddc: Feddc) -> None:
@@ -89,13 +89,13 @@ def test_json_is_one_line(feddc: Feddc) -> None:
         ("run", "name an experiment"),
         ("run nothing", "no experiment is called 'nothing'"),
         ("run synthetic --setting small", "--setting must be laptop or full, got 'small'"),
-        ("run synthetic --samples 3", "--hospitals, --samples and --set belong to --dataset"),
+        ("run synthetic --examples 3", "--hospitals, --examples and --set belong to --dataset"),
         ("run synthetic mnist --run-dir x", "--run-dir is for one experiment at a time"),
         ("run synthetic --dataset digits", "give the names of experiments or --dataset, not both"),
-        ("run --dataset digits", "--dataset needs --hospitals and --samples"),
-        ("run --dataset nothing:x --hospitals 4 --samples 4", "got 'nothing'"),
-        ("run --dataset image-folder:/nowhere --hospitals 4 --samples 4", "/nowhere"),
-        ("run --dataset digits --hospitals 400 --samples 40", "lower hospitals"),
+        ("run --dataset digits", "--dataset needs --hospitals and --examples"),
+        ("run --dataset nothing:x --hospitals 4 --examples 4", "got 'nothing'"),
+        ("run --dataset image-folder:/nowhere --hospitals 4 --examples 4", "/nowhere"),
+        ("run --dataset digits --hospitals 400 --examples 40", "lower hospitals"),
         ("run synthetic --methods fedx", "'fedx': choose from feddc"),
         ("run synthetic --methods ,", "--methods names none: leave it out"),
         (f"run {QUICK} --set model=mnist-cnn", "mnist-cnn"),
@@ -151,11 +151,11 @@ def test_runs_are_compared_side_by_side(feddc: Feddc, tmp_path: Path) -> None:
 
 def test_runs_of_one_name_in_two_places_are_two_columns(feddc: Feddc, tmp_path: Path) -> None:
     for place, samples in (("a", "6"), ("b", "5")):
-        options = [*QUICK.replace("--samples 6", f"--samples {samples}").split(), *FEW.split()]
+        options = [*QUICK.replace("--examples 6", f"--examples {samples}").split(), *FEW.split()]
         assert feddc("run", *options, "--run-dir", f"{place}/run")[0] == 0
     _, out, _ = feddc("compare", "a/run", "b/run", "--json")
     found = json.loads(out)
-    assert [found[name]["settings"]["samples"] for name in ("a/run", "b/run")] == [6, 5]
+    assert [found[name]["settings"]["examples"] for name in ("a/run", "b/run")] == [6, 5]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}"])
@@ -195,7 +195,7 @@ def test_a_training_of_another_version_is_named_in_one_line(feddc: Feddc, tmp_pa
 def test_figures_that_cannot_be_drawn_are_one_line(feddc: Feddc, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in ("file", "file/below"):
-        code, _, err = feddc("plan", *["--hospitals", "9", "--samples", "9", "--figures"], place)
+        code, _, err = feddc("plan", *["--hospitals", "9", "--examples", "9", "--figures"], place)
         assert code == 2
         assert f"--figures {place}: " in err
         assert err.count("\n") == 1

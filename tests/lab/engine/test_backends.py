@@ -15,7 +15,7 @@ from learning.models.interface import Model
 from server_app.config.run_config import Settings
 from tests.conftest import TINY
 
-QUICK = TINY | {"sealing": False, "held-out": 0}
+QUICK = TINY | {"sealed": False, "held-out": 0}
 
 
 def test_the_way_that_was_found_gives_the_same_model_when_it_is_named() -> None:

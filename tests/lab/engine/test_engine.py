@@ -22,13 +22,13 @@ from lab.flower.in_process import simulate_in_process
 from lab.flower.simulate import simulate
 from learning.models import ModelError, registry
 from learning.models.interface import Model
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from server_app.config.run_config import Settings
 from tests.conftest import TINY
 
 # Sealing changes nothing in a model's numbers, and takes most of a small run's time.
-QUICK = TINY | {"sealing": False, "held-out": 0}
-IMAGES = {"dataset": "digits", "samples": 5, "batch_size": 3, "rounds": 6, "aggregation_period": 3}
+QUICK = TINY | {"sealed": False, "held-out": 0}
+IMAGES = {"dataset": "digits", "examples": 5, "batch_size": 3, "rounds": 6, "aggregation_period": 3}
 SMALL_CNN = IMAGES | {"model_options": '{"filters": [2, 3]}'}
 # 31 parameters make the Radon number 33.
 RADON = {
@@ -37,7 +37,7 @@ RADON = {
     "model_options": '{"outputs": 1}',
     "loss": "hinge",
     "hospitals": 35,
-    "samples": 3,
+    "examples": 3,
     "rounds": 6,
     "aggregation_period": 3,
 }
@@ -60,9 +60,9 @@ CASES: dict[str, dict[str, Any]] = {
     "FedAvgM, own init": {"aggregator": "fedavgm", "init": "own"},
     "median": {"aggregator": "median"},
     "trimmed mean": {"aggregator": "trimmed-mean"},
-    "Krum": {"aggregator": "krum", "malicious": 1},
-    "Multi-Krum": {"aggregator": "multi-krum", "malicious": 1},
-    "Bulyan": {"aggregator": "bulyan", "hospitals": 8, "malicious": 1},
+    "Krum": {"aggregator": "krum", "krum_malicious": 1},
+    "Multi-Krum": {"aggregator": "multi-krum", "krum_malicious": 1},
+    "Bulyan": {"aggregator": "bulyan", "hospitals": 8, "krum_malicious": 1},
     "QFedAvg": {"aggregator": "qfedavg", "daisy_period": 0},
     "Radon point": RADON,
     "geometric median": {"aggregator": "geometric-median", "weighting": "examples"},
@@ -75,12 +75,16 @@ CASES: dict[str, dict[str, Any]] = {
     "coverage": {"permutation": "coverage", "aggregation_period": 6, "fraction": 0.7},
     "random schedule": {"schedule": "random", "aggregation_period": 3},
     "ramp and tail": {"ramp": True, "tail": 0.25, "aggregation_period": 5},
-    "unequal sizes": {"split": "skewed", "smallest": 3, "batch_size": 0},
-    "unequal sizes, mini-batches": {"split": "skewed", "smallest": 3},
-    "weights of the chain": {"split": "skewed", "smallest": 3, "weighting": "chain-examples"},
+    "unequal sizes": {"split": "skewed", "skew_min_examples": 3, "batch_size": 0},
+    "unequal sizes, mini-batches": {"split": "skewed", "skew_min_examples": 3},
+    "weights of the chain": {
+        "split": "skewed",
+        "skew_min_examples": 3,
+        "weighting": "chain-examples",
+    },
     "weights of the chain, subsampling": {
         "split": "skewed",
-        "smallest": 3,
+        "skew_min_examples": 3,
         "weighting": "chain-examples",
         "fraction": 0.5,
     },
@@ -102,7 +106,7 @@ CASES: dict[str, dict[str, Any]] = {
     "BatchNorm, own init, subsampling": SMALL_CNN
     | {"model": "mri-cnn", "init": "own", "fraction": 0.5},
     "BatchNorm, unequal sizes": SMALL_CNN
-    | {"model": "mri-cnn", "split": "skewed", "smallest": 2, "batch_size": 0},
+    | {"model": "mri-cnn", "split": "skewed", "skew_min_examples": 2, "batch_size": 0},
     "BatchNorm, median": SMALL_CNN | {"model": "mri-cnn", "aggregator": "median"},
     "BatchNorm, FedAdam, by examples": SMALL_CNN
     | {"model": "mri-cnn", "aggregator": "fedadam", "weighting": "examples"},
@@ -187,7 +191,7 @@ def test_what_is_for_large_images_only_computes_the_same(
 
 @pytest.mark.slow
 def test_the_engine_agrees_with_flowers_ray_simulation(tmp_path: Path) -> None:
-    settings = settings_of({"optimizer": "adam", "learning_rate": 0.01, "sealing": True})
+    settings = settings_of({"optimizer": "adam", "learning_rate": 0.01, "sealed": True})
     simulate(settings, run_dir=tmp_path / "ray", cpus=2)
     expected = load_file(tmp_path / "ray" / "model.safetensors")
     for backend in ("batched", "loop"):
@@ -270,7 +274,11 @@ RESUMED: dict[str, dict[str, Any]] = {
     "FedProx, subsampling": {"aggregator": "fedprox", "fraction": 0.5},
     "coverage": {"permutation": "coverage", "aggregation_period": 6},
     "Adam, kept": {"optimizer": "adam", "learning_rate": 0.01, "optimizer_state": "kept"},
-    "weights of the chain": {"split": "skewed", "smallest": 3, "weighting": "chain-examples"},
+    "weights of the chain": {
+        "split": "skewed",
+        "skew_min_examples": 3,
+        "weighting": "chain-examples",
+    },
     "BatchNorm": SMALL_CNN | {"model": "mri-cnn"},
 }
 

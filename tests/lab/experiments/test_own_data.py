@@ -10,7 +10,7 @@ from lab.results.result import results
 from lab.results.table import gain_lines
 from lab.sweep import Record
 from learning.metrics import Metrics
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from tests.lab.conftest import plan
 
 
@@ -59,7 +59,7 @@ def test_with_none_held_out_hospitals_hold_some_back_while_there_is_a_choice() -
     several = own_data("breast-cancer", 4, 8, {"held-out": 0}).laptop
     assert several is not None
     assert several.settings["held-out"] == 0
-    assert several.validation == {"samples": 6, "held-out": 2}
+    assert several.validation == {"examples": 6, "held-out": 2}
     one = own_data("breast-cancer", 4, 8, {"held-out": 0, "learning-rate": 0.1}).laptop
     assert one is not None
     assert (one.settings["held-out"], one.validation) == (0, {})
@@ -69,21 +69,21 @@ def test_with_none_held_out_hospitals_hold_some_back_while_there_is_a_choice() -
     ("key", "value", "message"),
     [
         ("seed", 7, "seed can't be changed with --set: a comparison has several: --seeds"),
-        ("samples", 12, "use --samples"),
+        ("examples", 12, "use --examples"),
         ("hospitals", 12, "use --hospitals"),
         ("dataset", "digits", "use --dataset NAME:PATH"),
         ("data-dir", "/x", "use --dataset NAME:PATH"),
         ("run-dir", "/x", "use --run-dir"),
         ("aggregator", "median", "use --methods"),
-        ("sealing", False, "sealing has no effect in a comparison: nothing is sent here"),
-        ("trim", 0.1, "trim has no effect in a comparison"),
+        ("sealed", False, "sealed has no effect in a comparison: nothing is sent here"),
+        ("trim-fraction", 0.1, "trim-fraction has no effect in a comparison"),
         ("aggregation-period", 0, "aggregation-period must be at least 1 in a comparison, got 0"),
         ("daisy-period", 0, "daisy-period must be at least 1 in a comparison, got 0"),
         ("round", 5, "did you mean rounds\\? docs/settings.md lists all"),
         ("zzz", 5, "zzz is not a setting: docs/settings.md lists all"),
         ("learning-rate", "fast", "learning-rate must be a number, or several with commas"),
         ("learning-rate", -1, "learning-rate must be more than 0"),
-        ("held-out", 4000, "lower hospitals, samples or held-out"),
+        ("held-out", 4000, "lower hospitals, examples or held-out"),
     ],
 )
 def test_what_cannot_be_set_is_refused_with_the_reason(

@@ -16,14 +16,14 @@ import lab.flower.simulate
 from lab.commands.simulate_command import JSON_KEYS
 from lab.flower.simulate import SimulationFailed, simulate
 from lab.flower.simulation_engine import EngineError
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from operation.flower.control_api import RunStatus
 from server_app.config.run_config import Settings
 from tests.processes import is_alive, wait_until
 
 STUB_APP = Path(__file__).parent / "stub_app"
 ROOT = Path(__file__).parents[3]
-SETTINGS = Settings.from_run_config({"hospitals": 2, "samples": 2, "rounds": 2}, source="test")
+SETTINGS = Settings.from_run_config({"hospitals": 2, "examples": 2, "rounds": 2}, source="test")
 SUMMARY = dict.fromkeys(JSON_KEYS, 1)
 COMPLETED = RunStatus("finished:completed", "")
 
@@ -251,7 +251,7 @@ def test_the_size_of_a_running_ray_cluster_is_not_ours_to_choose(
 
 
 def _command(folder: Path) -> list[str]:
-    options = ["--hospitals=2", "--samples=2", "--rounds=2", "--cpus=1", f"--run-dir={folder}/run"]
+    options = ["--hospitals=2", "--examples=2", "--rounds=2", "--cpus=1", f"--run-dir={folder}/run"]
     return [sys.executable, str(STUB_APP / "feddc_with_stub.py"), "simulate", *options]
 
 

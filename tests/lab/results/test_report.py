@@ -104,12 +104,12 @@ def test_a_study_marks_edges_in_its_table_and_counts_the_leads_with_one() -> Non
 
 def test_the_page_has_each_variants_own_settings() -> None:
     results = some_results(feddc=(0.90, 0.80), fedavg_1=(0.88, 0.88))
-    results["settings"] = {"hospitals": 30, "rounds": 200, "samples": 8}
-    results["variants"] = {"few": {"samples": 7, "rounds": 20}, "many": {"rounds": 500}}
+    results["settings"] = {"hospitals": 30, "rounds": 200, "examples": 8}
+    results["variants"] = {"few": {"examples": 7, "rounds": 20}, "many": {"rounds": 500}}
     text = page([results])
     # No variant has the shared number of rounds, so that it would only mislead.
-    assert "Settings: `hospitals = 30`, `samples = 8`." in text
-    assert "in *few* `rounds = 20`, `samples = 7`; in *many* `rounds = 500`." in text
+    assert "Settings: `examples = 8`, `hospitals = 30`." in text
+    assert "in *few* `examples = 7`, `rounds = 20`; in *many* `rounds = 500`." in text
 
 
 def test_a_page_says_why_intervals_of_resplit_data_are_wider() -> None:

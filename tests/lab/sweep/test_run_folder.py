@@ -28,7 +28,7 @@ def never() -> bool:
 @pytest.mark.parametrize(
     ("there", "here", "told"),
     [
-        (tiny(), tiny(settings={"hospitals": 5, "samples": 4}), "hospitals 4, not 5; samples 6"),
+        (tiny(), tiny(settings={"hospitals": 5, "examples": 4}), "hospitals 4, not 5; examples 6"),
         (tiny(), tiny(laptop={"learning-rates": [0.1]}), r"learning-rates \[0.1, 0.5\], not"),
         (tiny(), tiny(name="other"), "tiny, not other"),
         (tiny(), tiny(variants=[{"label": "x"}]), "variants"),

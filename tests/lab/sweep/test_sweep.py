@@ -39,10 +39,10 @@ def test_each_seed_chooses_for_itself_where_test_sets_overlap() -> None:
 
 
 def test_data_held_back_for_the_choice_are_trained_on_afterwards() -> None:
-    ours = plan(laptop={"validation": {"samples": 4, "held-out": 2}}, settings={"held-out": 0})
+    ours = plan(laptop={"validation": {"examples": 4, "held-out": 2}}, settings={"held-out": 0})
     cell = ours.cells[0]
-    assert ours.candidate(cell, 0, 0.1).settings.local.samples == 4
-    assert ours.final(cell, 0, 0.1).settings.local.samples == 6
+    assert ours.candidate(cell, 0, 0.1).settings.local.examples == 4
+    assert ours.final(cell, 0, 0.1).settings.local.examples == 6
     assert ours.candidate(cell, 0, 0.1).key != ours.final(cell, 0, 0.1).key
 
 
