@@ -10,7 +10,7 @@ from learning.local_data import load_dataset, load_shares
 from learning.trainer import Network, TaskSpec
 from protocol.model_bytes import ModelState
 from protocol.randomness import TrainingStreams, derive_seed, shared_init_seed
-from protocol.schedule import Leg, Schedule
+from protocol.schedule import Leg
 from server_app.config.aggregators import build_aggregator
 from server_app.config.run_config import Settings, preflight
 
@@ -173,12 +173,4 @@ class Bench:
 
 
 def _legs(settings: Settings, route_seed: bytes) -> tuple[Leg, ...]:
-    chosen = settings.algorithm
-    return Schedule(
-        chosen.rounds,
-        chosen.daisy_period or None,
-        chosen.aggregation_period or None,
-        ramp=chosen.ramp,
-        tail=chosen.tail,
-        secret=route_seed if chosen.schedule == "random" else None,
-    ).legs
+    return settings.algorithm.to_schedule(route_seed).legs
