@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Context
 from client_app.hospital.hospital import Hospital
 from client_app.hospital.policy import Policy
 from client_app.state.store import MappingStore
-from learning.local_data import load_shares
+from learning.local_data import load_partitions
 from learning.settings import LocalSettings
 from protocol.study.simulated_study import SimulatedStudy, simulated_study
 
@@ -50,7 +50,7 @@ def answer(data: bytes, context: Context) -> bytes:
 @lru_cache(maxsize=2048)
 def _hospital(local: LocalSettings, seed: int, position: int, hospitals: int) -> Hospital:
     # Only what follows from the arguments is cached: any process may serve any hospital.
-    share = load_shares(local, hospitals, seed)[position]
+    share = load_partitions(local, hospitals, seed)[position]
     study = _study(local, hospitals, seed)
     return Hospital(
         share.name,
@@ -65,7 +65,7 @@ def _hospital(local: LocalSettings, seed: int, position: int, hospitals: int) ->
 
 @lru_cache(maxsize=2)
 def _study(local: LocalSettings, hospitals: int, seed: int) -> SimulatedStudy:
-    return simulated_study(seed, [share.name for share in load_shares(local, hospitals, seed)])
+    return simulated_study(seed, [share.name for share in load_partitions(local, hospitals, seed)])
 
 
 class ContextState(MutableMapping[str, bytes]):

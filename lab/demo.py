@@ -87,8 +87,8 @@ def _federated(method: str, settings: Settings, run_dir: Path, screen: Console) 
 
 def _alone(settings: Settings) -> Row:
     started = time.monotonic()
-    figures = train_alone(settings)
-    accuracy = sum(figure.accuracy for figure in figures) / len(figures)
+    metrics = train_alone(settings)
+    accuracy = sum(figure.accuracy for figure in metrics) / len(metrics)
     return Row("each hospital alone", accuracy, 0, 0, 0, 0, time.monotonic() - started)
 
 

@@ -9,7 +9,7 @@ from .data import (
     DataError,
     DataOptions,
     Dataset,
-    Share,
+    Partition,
     SplitOptions,
     default_folder,
     load,
@@ -34,7 +34,7 @@ _OF_ONE_SIZE = {
 
 def load_own(
     local: LocalSettings, name: str, *, classes: tuple[str, ...] = (), standardise: bool = True
-) -> Share:
+) -> Partition:
     """Load all that a real hospital has: its test set, or `test-fraction` of it, is held out."""
     dataset = load(
         local.dataset,
@@ -42,7 +42,7 @@ def load_own(
         seed=_HELD_OUT_SEED,
         options=_options(local, classes=classes, standardise=standardise),
     )
-    return Share(name, dataset.train, dataset.test)
+    return Partition(name, dataset.train, dataset.test)
 
 
 @lru_cache(maxsize=1)
@@ -52,7 +52,7 @@ def load_dataset(local: LocalSettings, seed: int) -> Dataset:
 
 
 @lru_cache(maxsize=1)
-def load_shares(local: LocalSettings, hospitals: int, seed: int) -> tuple[Share, ...]:
+def load_partitions(local: LocalSettings, hospitals: int, seed: int) -> tuple[Partition, ...]:
     """Return every hospital's share of the training pool, sorted by name."""
     how = SplitOptions(
         kind=local.split,

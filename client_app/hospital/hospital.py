@@ -12,7 +12,7 @@ from typing import Any
 from client_app.state.audit_log import AuditTrail
 from client_app.state.experiment_store import Notebook
 from client_app.state.store import STOPPED, Store
-from learning.data import Share
+from learning.data import Partition
 from protocol.descriptor import Descriptor, DescriptorError
 from protocol.keys import Identity
 from protocol.messages import (
@@ -55,7 +55,7 @@ class Hospital:
     def __init__(
         self,
         name: str,
-        share: Share,
+        share: Partition,
         store: Store,
         *,
         identity: Identity,

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from learning.data import Share
+from learning.data import Partition
 from learning.metrics import Metrics
 from learning.models import ModelError
 from learning.settings import TrainingSettings
@@ -22,7 +22,9 @@ from .refusal import Refused
 class LocalTraining:
     """Trains the models of one experiment on this hospital's share, one after another."""
 
-    def __init__(self, descriptor: Descriptor, share: Share, position: int, device: str) -> None:
+    def __init__(
+        self, descriptor: Descriptor, share: Partition, position: int, device: str
+    ) -> None:
         here = share.train.features.shape[1:]
         if descriptor.shape != here:
             raise Refused(

@@ -8,7 +8,7 @@ from lab.experiments.changes import checked
 from lab.experiments.definition import Central, Experiment, ExperimentError, Setting, Values
 from learning.data import DataError, Dataset, names
 from learning.data.sources import SOURCES
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from server_app.config.run_config import Settings
 
 # A laptop's images and network; the full setting reads images as `image-size` = 0 does.
@@ -140,7 +140,7 @@ def _fits(values: Values) -> bool:
 
 def _divide(values: Values) -> None:
     settings = _settings(values)
-    load_shares(settings.local, settings.algorithm.hospitals, settings.algorithm.seed)
+    load_partitions(settings.local, settings.algorithm.hospitals, settings.algorithm.seed)
 
 
 def _settings(values: Values) -> Settings:

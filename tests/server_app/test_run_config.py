@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lab.flower import simulate
 from learning.data import DataError
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from learning.models import ModelError
 from learning.settings import LocalSettings, TrainingSettings
 from operation.config import SettingsError, SettingsGroup
@@ -289,7 +289,7 @@ def test_what_the_settings_accept_the_schedule_accepts(changes: dict[str, Any]) 
 def _nothing_cached() -> Iterator[None]:
     yield
     load_dataset.cache_clear()
-    load_shares.cache_clear()
+    load_partitions.cache_clear()
 
 
 def tiny(**changes: Any) -> Settings:

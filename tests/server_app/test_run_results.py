@@ -9,7 +9,7 @@ import pytest
 from matplotlib import image
 from safetensors.numpy import load_file
 
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from protocol import __version__
 from protocol.messages import Close, Trained, encode
 from protocol.model_bytes import ModelState
@@ -148,7 +148,7 @@ def test_the_mean_client_accuracy_is_of_the_models_before_the_last_aggregation(
 
 def test_the_mean_held_out_accuracy_is_the_hospitals_own(finished: Run) -> None:
     s = finished.settings
-    shares = load_shares(s.local, s.algorithm.hospitals, s.algorithm.seed)
+    shares = load_partitions(s.local, s.algorithm.hospitals, s.algorithm.seed)
     each = [
         accuracy_by_hand(finished.model, share.held_out.features, share.held_out.labels)
         for share in shares

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from learning.data.examples import DataError
 
 
-def class_lots(
+def assign_classes(
     labels: NDArray[np.int64],
     hospitals: int,
     classes_each: int,

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learning.data.examples import DataError, Examples
-from learning.data.partition.assign_classes import class_lots
-from learning.data.partition.partition import deal, one_home
+from learning.data.partition.assign_classes import assign_classes
+from learning.data.partition.partition import assign_group, deal
 from learning.data.partition.skewed_sizes import skewed_sizes
 
 SplitKind = Literal["equal", "pathological", "skewed", "natural"]
@@ -62,7 +62,7 @@ class SplitOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class Partition:
     """One hospital's part of the data."""
 
     name: str
@@ -70,7 +70,7 @@ class Share:
     held_out: Examples
 
 
-def split(examples: Examples, how: SplitOptions, rng: np.random.Generator) -> list[Share]:
+def split(examples: Examples, how: SplitOptions, rng: np.random.Generator) -> list[Partition]:
     """Return the hospitals' shares, sorted by name; no example is in two of them.
 
     Nor is a group. A group with more examples than a hospital has room for loses its surplus.
@@ -96,8 +96,8 @@ def split(examples: Examples, how: SplitOptions, rng: np.random.Generator) -> li
     ]
 
 
-def _share(name: str, examples: Examples, train: Rows, held_out: Rows) -> Share:
-    return Share(name, examples.take(np.sort(train)), examples.take(np.sort(held_out)))
+def _share(name: str, examples: Examples, train: Rows, held_out: Rows) -> Partition:
+    return Partition(name, examples.take(np.sort(train)), examples.take(np.sort(held_out)))
 
 
 def _at_random(
@@ -122,10 +122,10 @@ def _pathological(
     train_size, held_size = how.examples // per_class, how.held_out // per_class
     rows = np.arange(len(examples))
     if examples.groups is not None:
-        rows = one_home(rows, examples.groups, examples.labels)
+        rows = assign_group(rows, examples.groups, examples.labels)
     labels = examples.labels[rows]
 
-    classes_of = class_lots(labels, how.hospitals, per_class, train_size + held_size, rng)
+    classes_of = assign_classes(labels, how.hospitals, per_class, train_size + held_size, rng)
     train: list[list[Rows]] = [[] for _ in range(how.hospitals)]
     held_out: list[list[Rows]] = [[] for _ in range(how.hospitals)]
     for label in np.unique(labels):
@@ -140,7 +140,7 @@ def _pathological(
     return [np.concatenate(parts) for parts in train], [np.concatenate(p) for p in held_out]
 
 
-def _natural(examples: Examples, how: SplitOptions, rng: np.random.Generator) -> list[Share]:
+def _natural(examples: Examples, how: SplitOptions, rng: np.random.Generator) -> list[Partition]:
     if examples.silos is None:
         raise DataError(
             "split natural needs each example's hospital, which this data set does not say: "
@@ -154,7 +154,7 @@ def _natural(examples: Examples, how: SplitOptions, rng: np.random.Generator) ->
         )
     rows = np.arange(len(examples))
     if examples.groups is not None:
-        rows = one_home(rows, examples.groups, homes)
+        rows = assign_group(rows, examples.groups, homes)
     shares = []
     for home, name in enumerate(names):
         own = rows[homes[rows] == home]

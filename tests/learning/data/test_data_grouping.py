@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from learning.data import DataOptions
 from learning.data.partition.grouping import set_apart, unite
-from learning.data.partition.partition import one_home
+from learning.data.partition.partition import assign_group
 from learning.data.scaling import standardise
 
 Refusal = Callable[[Callable[[], object]], str]
@@ -65,8 +65,8 @@ def test_a_share_that_leaves_nothing_is_refused(refusal: Refusal) -> None:
 def test_a_group_is_at_home_where_most_of_it_is() -> None:
     groups = np.array([5, 5, 5, 6, 6, 7], dtype=np.int64)
     homes = np.array([1, 0, 1, 2, 1, 0], dtype=np.int64)
-    assert one_home(np.arange(6), groups, homes).tolist() == [0, 2, 4, 5]
-    assert one_home(np.array([1, 3]), groups, homes).tolist() == [1, 3]
+    assert assign_group(np.arange(6), groups, homes).tolist() == [0, 2, 4, 5]
+    assert assign_group(np.array([1, 3]), groups, homes).tolist() == [1, 3]
 
 
 def test_standardising_uses_the_training_pool_only() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learning.data import DataError, Examples, Share, SplitOptions, split
+from learning.data import DataError, Examples, Partition, SplitOptions, split
 
 Refusal = Callable[[Callable[[], object]], str]
 
@@ -31,11 +31,11 @@ def rows(examples: Examples) -> list[int]:
     return [int(row) for row in examples.features[:, 0]]
 
 
-def divide(examples: Examples, seed: int = 0, /, **how: Any) -> list[Share]:
+def divide(examples: Examples, seed: int = 0, /, **how: Any) -> list[Partition]:
     return split(examples, SplitOptions(**how), np.random.default_rng(seed))
 
 
-def assert_nothing_is_shared(examples: Examples, shares: list[Share]) -> None:
+def assert_nothing_is_shared(examples: Examples, shares: list[Partition]) -> None:
     parts = [part for share in shares for part in (share.train, share.held_out)]
     dealt = [row for part in parts for row in rows(part)]
     assert len(dealt) == len(set(dealt))
