@@ -9,8 +9,8 @@ from typing import Literal, get_args
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
-from flwr.supercore import log
 
+from operation.flower.logger import log
 from protocol.descriptor import Init
 from protocol.keys import Identity
 from protocol.randomness import SEED_BYTES

@@ -20,9 +20,8 @@ from typing import Any
 
 import httpx
 import uvicorn
-from flwr.proto.fleet_pb2 import PullMessagesRequest
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from operation.flower.pull_request import node_of
 from protocol.study.connection import Address
 
 from .long_poll import PATH, Answer, WaitingRoom
@@ -85,7 +84,7 @@ class _Reception:
             await _answer(send, Answer(413, [], b""))
             return
         headers = [pair for pair in scope["headers"] if pair[0] not in _OF_THIS_CONNECTION]
-        answering = asyncio.ensure_future(self._room.pull(_node(body), headers, body))
+        answering = asyncio.ensure_future(self._room.pull(node_of(body) or 0, headers, body))
         leaving = asyncio.ensure_future(_hung_up(receive))
         try:
             await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -105,14 +104,6 @@ async def _read(receive: Receive) -> bytes | None:
         if len(body) > _LONGEST_BODY:
             return None
     return body
-
-
-def _node(body: bytes) -> int:
-    """Return who asks; what can't be read is the SuperLink's to refuse."""
-    try:
-        return int(PullMessagesRequest.FromString(body).node.node_id)
-    except DecodeError:
-        return 0
 
 
 async def _hung_up(receive: Receive) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from logging import WARNING
 
 from flwr.serverapp import Grid
-from flwr.supercore import log
 
+from operation.flower.logger import log
 from protocol.audit_head import AuditHead
 from protocol.keys import Identity
 from protocol.messages import Hello, Introduction, Request, sign_request
