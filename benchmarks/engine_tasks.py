@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from learning.settings import Scalar
+from operation.config import Scalar
 from server_app.config.run_config import Settings
 
 

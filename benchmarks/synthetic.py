@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from lab.flower.in_process import simulate_in_process
-from learning.settings import Scalar
+from operation.config import Scalar
 from server_app.config.run_config import Settings
 
 TASK: dict[str, Scalar] = {

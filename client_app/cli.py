@@ -298,7 +298,7 @@ def _told() -> Iterator[None]:
     from client_app.enrol.enrolment import EnrolmentRefused
     from client_app.state.sqlite_store import StoreError
     from learning.data import DataError
-    from learning.settings import SettingsError
+    from operation.config import SettingsError
     from operation.unix_socket import SocketTaken
 
     from .hospital_folder import FolderError

@@ -14,7 +14,8 @@ from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 
 from client_app.hospital.policy import Policy
-from learning.settings import LocalSettings, SettingsError, SettingsGroup
+from learning.settings import LocalSettings
+from operation.config import SettingsError, SettingsGroup
 from protocol.study.roster import check_name
 
 _MEBIBYTE = 1024 * 1024

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from learning.settings import Scalar
+from operation.config import Scalar
 
 # Each of these is from a study of docs/when-it-helps.md, which a test compares.
 _LEAST_ROUNDS, _LONG_RUN = 60, 400

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from lab.baselines import train_alone, train_pooled
 from lab.flower.simulate import SimulationFailed, simulate
-from learning.settings import Scalar
+from operation.config import Scalar
 from server_app.config.run_config import Settings
 from server_app.experiment.progress import shown
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:  # pydantic, which `feddc --help` can do without
-    from learning.settings import Scalar
+    from operation.config import Scalar
 
 _PERIODS = ("daisy-period", "aggregation-period")
 

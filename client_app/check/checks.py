@@ -15,7 +15,7 @@ from client_app.state.sqlite_store import SqliteStore
 from client_app.state.store import STOPPED
 from learning.data import DataError
 from learning.local_data import load_own
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from protocol.study.roster import fingerprint
 
 from .reachability import why_unreachable

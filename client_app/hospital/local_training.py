@@ -8,8 +8,9 @@ import numpy as np
 from learning.data import Share
 from learning.metrics import Metrics
 from learning.models import ModelError
-from learning.settings import SettingsError, TrainingSettings
+from learning.settings import TrainingSettings
 from learning.trainer import Layout, Network, Progress, TaskSpec, Trainer
+from operation.config import SettingsError
 from protocol.descriptor import Descriptor
 from protocol.messages import RefusalCode
 from protocol.model_bytes import Arrays, ModelBytesError, ModelState

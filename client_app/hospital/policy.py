@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from learning.settings import SettingsGroup, TrainingSettings
+from learning.settings import TrainingSettings
+from operation.config import SettingsGroup
 from protocol.descriptor import Descriptor
 from protocol.messages import RefusalCode
 from protocol.study.roster import Roster, fingerprint

@@ -15,7 +15,7 @@ from rich.console import Console
 from operation.set_options import assigned
 
 if TYPE_CHECKING:  # these import torch, which `feddc --help` can do without
-    from learning.settings import Scalar
+    from operation.config import Scalar
 
 JSON_KEYS = (
     "run_dir",

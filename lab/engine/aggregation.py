@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lab.flower.in_process import InProcessGrid
-from learning.settings import Scalar, TrainingSettings
+from learning.settings import TrainingSettings
+from operation.config import Scalar
 from protocol.model_bytes import ModelState
 from strategies.wrapped.adapter import Contribution, Wrapped, least_hospitals, least_models
 

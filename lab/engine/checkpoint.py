@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from protocol.model_bytes import Arrays, ModelState
 from server_app.config.run_config import Settings
 

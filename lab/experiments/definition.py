@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from lab.engine import Way
-from learning.settings import Scalar, describe
+from operation.config import Scalar, describe
 
 SettingName = Literal["laptop", "full"]
 Values = dict[str, Scalar]

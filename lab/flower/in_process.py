@@ -16,7 +16,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
 from client_app.courier import app as courier
-from learning.settings import Scalar
+from operation.config import Scalar
 from server_app.config.run_config import Settings
 from server_app.run.simulated_run import run
 

@@ -12,7 +12,7 @@ from typing import Any
 from lab.flower.simulation_engine import EngineError, joins_ray_cluster, run_app
 from learning.data import DataError
 from learning.models import ModelError
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from server_app.config.run_config import Settings, preflight
 from server_app.experiment.event_file import Event, EventFile
 

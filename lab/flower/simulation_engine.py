@@ -16,8 +16,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from learning.settings import Scalar
 from operation import process_group
+from operation.config import Scalar
 
 if TYPE_CHECKING:
     from operation.flower.control_api import ControlApi, RunStatus

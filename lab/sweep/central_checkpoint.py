@@ -11,8 +11,8 @@ from safetensors.torch import save_file
 
 from lab.sweep.record import Point
 from learning.metrics import Metrics
-from learning.settings import SettingsError
 from learning.trainer import Arrays, Network, Progress
+from operation.config import SettingsError
 
 _SECONDS_BETWEEN = 60.0
 _FORMAT = "feddc-central-1"

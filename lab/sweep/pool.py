@@ -17,7 +17,7 @@ from lab.sweep.training import train
 from lab.sweep.trial import Trial
 from learning.data import DataError
 from learning.models import ModelError
-from learning.settings import SettingsError
+from operation.config import SettingsError
 
 INPUT_ERRORS = (SettingsError, DataError, ModelError)
 _POLL = 0.2

@@ -6,13 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from learning.settings import (
-    LocalSettings,
-    Scalar,
-    SettingsError,
-    SettingsGroup,
-    TrainingSettings,
-)
+from learning.settings import LocalSettings, TrainingSettings
+from operation.config import Scalar, SettingsError, SettingsGroup
 
 Aggregator = Literal[
     "fedavg",

@@ -2,8 +2,8 @@
 
 from learning.data import DataError
 from learning.local_data import load_dataset, load_shares
-from learning.settings import SettingsError
 from learning.trainer import Network, TaskSpec
+from operation.config import SettingsError
 from protocol.randomness import SEED_BYTES
 from protocol.study.roster import RosterError
 from protocol.study.simulated_study import simulated_study

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from learning.settings import Scalar, SettingsError
 from operation import files
+from operation.config import Scalar, SettingsError
 from protocol.randomness import SEED_BYTES, derive_seed
 from protocol.study.roster import Roster, RosterError
 from server_app.config.run_config import Settings

@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
-from learning.settings import SettingsError, SettingsGroup, TrainingSettings
+from learning.settings import TrainingSettings
 from operation import files
+from operation.config import SettingsError, SettingsGroup
 from protocol.keys import Identity
 from server_app.config.run_config import AlgorithmSettings
 from server_app.config.task_settings import TaskSettings

@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from learning.settings import Scalar, SettingsError, SettingsGroup
 from operation import files
+from operation.config import Scalar, SettingsError, SettingsGroup
 from protocol.keys import Identity, InvalidKey
 from protocol.study.connection import Address, Connection
 from protocol.study.roster import Roster, RosterError, check_name

@@ -10,7 +10,8 @@ import pytest
 from client_app.configuration import AgentSection, Configuration, DataSection, template
 from client_app.hospital.policy import Policy
 from learning.local_data import load_own
-from learning.settings import LocalSettings, SettingsError
+from learning.settings import LocalSettings
+from operation.config import SettingsError
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from client_app import simulated_hospital
 from client_app.simulated_hospital import ContextState, answer
 from learning.data import DataError
 from learning.local_data import load_dataset, load_shares
-from learning.settings import SettingsError
 from learning.trainer import Network, TaskSpec
+from operation.config import SettingsError
 from protocol.descriptor import Descriptor
 from protocol.messages import (
     Announcement,

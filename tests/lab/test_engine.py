@@ -22,7 +22,7 @@ from lab.flower.in_process import simulate_in_process
 from lab.flower.simulate import simulate
 from learning.models import ModelError, registry
 from learning.models.interface import Model
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from server_app.config.run_config import Settings
 from tests.conftest import TINY
 

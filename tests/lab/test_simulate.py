@@ -16,7 +16,7 @@ import lab.flower.simulate
 from lab.commands.simulate_command import JSON_KEYS
 from lab.flower.simulate import SimulationFailed, simulate
 from lab.flower.simulation_engine import EngineError
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from operation.flower.control_api import RunStatus
 from server_app.config.run_config import Settings
 from tests.processes import is_alive, wait_until

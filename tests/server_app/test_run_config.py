@@ -13,12 +13,8 @@ from lab.flower import simulate
 from learning.data import DataError
 from learning.local_data import load_dataset, load_shares
 from learning.models import ModelError
-from learning.settings import (
-    LocalSettings,
-    SettingsError,
-    SettingsGroup,
-    TrainingSettings,
-)
+from learning.settings import LocalSettings, TrainingSettings
+from operation.config import SettingsError, SettingsGroup
 from protocol.schedule import Schedule
 from server_app.config.run_config import AlgorithmSettings, Settings, preflight
 from tests.conftest import TINY

@@ -13,7 +13,7 @@ from lab.sweep import central, stopwatch
 from lab.sweep.record import Record
 from lab.sweep.training import train
 from lab.sweep.trial import Trial
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from server_app.config.run_config import Settings
 from tests.lab.bench.conftest import plan
 

@@ -10,7 +10,7 @@ from lab.results.result import results
 from lab.results.table import gain_lines
 from lab.sweep import Record
 from learning.metrics import Metrics
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from tests.lab.bench.conftest import plan
 
 
