@@ -73,7 +73,7 @@ class Scene:
     def victim(self, memory: dict[str, bytes]) -> Hospital:
         hospital = self.study.hospitals[VICTIM]
         assert isinstance(hospital, Hospital)
-        return hospital.remembering(MappingStore(memory))
+        return hospital.with_store(MappingStore(memory))
 
 
 @cache

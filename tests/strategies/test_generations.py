@@ -84,7 +84,7 @@ class Study(InProcessGrid):
             MappingStore(self.memories[name]),
             identity=IDENTITIES[name],
             roster=self.pinned[name],
-            policy=Policy.parse({"max-share-per-recipient": 1.0}, source="test"),
+            policy=Policy.parse({"maximum-fraction-per-recipient": 1.0}, source="test"),
         )
 
     def _deliver(self, message: Message) -> Message:
