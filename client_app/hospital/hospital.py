@@ -19,11 +19,11 @@ from protocol.messages import (
     Announcement,
     Close,
     Closed,
-    ExchangeShares,
+    ExchangeKeyShares,
     Hello,
     Introduction,
     MessageError,
-    OpenShares,
+    OpenKeyShares,
     Refusal,
     RefusalCode,
     Reply,
@@ -175,10 +175,12 @@ class Hospital:
         is_new = given is not None and given[0] != digest
         return is_new and known is not None and self._roster.generation > known.generation
 
-    def _book(self, request: SetUp | ExchangeShares | OpenShares | TrainLeg | Close) -> Notebook:
+    def _book(
+        self, request: SetUp | ExchangeKeyShares | OpenKeyShares | TrainLeg | Close
+    ) -> Notebook:
         """Return where a request is stored: keys with the next generation, else with this one."""
         notebook = Notebook(self._store, request.experiment)
-        of_keys = isinstance(request, SetUp | ExchangeShares | OpenShares)
+        of_keys = isinstance(request, SetUp | ExchangeKeyShares | OpenKeyShares)
         return self._last_book(notebook) if of_keys else notebook
 
     @staticmethod
@@ -193,15 +195,15 @@ class Hospital:
                 return Introduction(hospital=self.name)
             case SetUp():
                 return self._set_up(request)
-            case ExchangeShares():
+            case ExchangeKeyShares():
                 notebook, _, _, roster = self._agreed(self._book(request))
                 minimum = self._policy.minimum_cohort
-                return key_exchange.exchange_shares(
+                return key_exchange.exchange_key_shares(
                     request, notebook, self._identity, self.name, roster, minimum
                 )
-            case OpenShares():
+            case OpenKeyShares():
                 notebook, _, _, roster = self._agreed(self._book(request))
-                ready = key_exchange.open_shares(request, notebook, self.name, roster)
+                ready = key_exchange.open_key_shares(request, notebook, self.name, roster)
                 self._begin_generation(request.experiment)
                 return ready
             case TrainLeg():

@@ -7,8 +7,8 @@ from client_app.state.experiment_store import Notebook
 from protocol import membership
 from protocol.bundle import BundleError, from_bundle, to_bundle
 from protocol.keys import Identity, SealingKey
-from protocol.membership import SHARE_BYTES, Announced, MembershipError
-from protocol.messages import ExchangeShares, OpenShares, Ready, RefusalCode, Shares
+from protocol.membership import KEY_SHARE_BYTES, Announced, MembershipError
+from protocol.messages import ExchangeKeyShares, KeyShares, OpenKeyShares, Ready, RefusalCode
 from protocol.study.roster import Roster
 
 from .refusal import Refused
@@ -23,14 +23,14 @@ def announce(notebook: Notebook, identity: Identity, name: str, roster: Roster) 
     )
 
 
-def exchange_shares(
-    request: ExchangeShares,
+def exchange_key_shares(
+    request: ExchangeKeyShares,
     notebook: Notebook,
     identity: Identity,
     name: str,
     roster: Roster,
     minimum_cohort: int,
-) -> Shares:
+) -> KeyShares:
     """Check everyone's announcements and seal a share for each of them.
 
     A study begins with its whole roster. Members that have not pinned a later roster may stay out
@@ -52,11 +52,11 @@ def exchange_shares(
     # The terms too: hospitals that were shown different descriptors make keys that don't match.
     terms = f"{request.experiment}/{hashlib.sha256(notebook.descriptor or b'').hexdigest()}"
     generation = membership.generation_digest(announcements, experiment=terms, roster=roster)
-    share = secrets.token_bytes(SHARE_BYTES)
+    share = secrets.token_bytes(KEY_SHARE_BYTES)
     notebook.write("announcements", request.payload)
     notebook.write("generation-digest", generation)
-    notebook.write("share", share)
-    sealed = membership.seal_shares(
+    notebook.write("key-share", share)
+    sealed = membership.seal_key_shares(
         share,
         identity,
         name=name,
@@ -64,21 +64,21 @@ def exchange_shares(
         generation=generation,
         announcements=announcements,
     )
-    return Shares(payload=to_bundle(sealed))
+    return KeyShares(payload=to_bundle(sealed))
 
 
-def open_shares(request: OpenShares, notebook: Notebook, name: str, roster: Roster) -> Ready:
+def open_key_shares(request: OpenKeyShares, notebook: Notebook, name: str, roster: Roster) -> Ready:
     """Open the others' shares and derive the member key."""
     key, generation, share = (
         _own_key(notebook),
         notebook.page("generation-digest"),
-        notebook.page("share"),
+        notebook.page("key-share"),
     )
     if generation is None or share is None:
         raise Refused(RefusalCode.NOT_SET_UP, "shares before announcements")
     try:
         members = set(notebook.announcements)
-        shares = membership.open_shares(
+        shares = membership.open_key_shares(
             from_bundle(request.payload),
             key,
             name=name,

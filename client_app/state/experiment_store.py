@@ -14,11 +14,11 @@ _OF_AN_GENERATION = (
     "sealing-key",
     "announcements",
     "generation-digest",
-    "share",
+    "key-share",
     "member-key",
     "answer/set-up",
-    "answer/exchange-shares",
-    "answer/open-shares",
+    "answer/exchange-key-shares",
+    "answer/open-key-shares",
 )
 
 
