@@ -6,10 +6,10 @@ from client_app.state.store import STOPPED, Store
 from protocol.descriptor import Descriptor, DescriptorError
 from protocol.messages import (
     Close,
-    ExchangeShares,
+    ExchangeKeyShares,
     Hello,
     MessageError,
-    OpenShares,
+    OpenKeyShares,
     RefusalCode,
     Request,
     SetUp,
@@ -63,14 +63,14 @@ def cached_reply(request: Request, digest: bytes, store: Store, roster: Roster) 
 
 
 def store_of(
-    request: SetUp | ExchangeShares | OpenShares | TrainLeg | Close, store: Store
+    request: SetUp | ExchangeKeyShares | OpenKeyShares | TrainLeg | Close, store: Store
 ) -> ExperimentStore:
     """Return the store a request belongs to.
 
     Requests that set up keys belong to the latest generation, all others to the present one.
     """
     experiment = ExperimentStore(store, request.experiment)
-    sets_up_keys = isinstance(request, SetUp | ExchangeShares | OpenShares)
+    sets_up_keys = isinstance(request, SetUp | ExchangeKeyShares | OpenKeyShares)
     return experiment.latest_generation if sets_up_keys else experiment
 
 

@@ -19,10 +19,10 @@ from protocol.messages import (
     Announcement,
     Close,
     Closed,
-    ExchangeShares,
+    ExchangeKeyShares,
     Hello,
     Introduction,
-    OpenShares,
+    OpenKeyShares,
     Refusal,
     RefusalCode,
     Reply,
@@ -122,15 +122,15 @@ class Hospital:
                 return Introduction(hospital=self.name)
             case SetUp():
                 return self._set_up(request)
-            case ExchangeShares():
-                return key_exchange.exchange_shares(
+            case ExchangeKeyShares():
+                return key_exchange.exchange_key_shares(
                     request,
                     self._experiment(request),
                     self._identity,
                     self._policy.minimum_cohort,
                 )
-            case OpenShares():
-                ready = key_exchange.open_shares(request, self._experiment(request))
+            case OpenKeyShares():
+                ready = key_exchange.open_key_shares(request, self._experiment(request))
                 ExperimentStore(self._store, request.experiment).begin_next_generation()
                 return ready
             case TrainLeg():
@@ -176,7 +176,9 @@ class Hospital:
             ),
         )
 
-    def _experiment(self, request: ExchangeShares | OpenShares | TrainLeg | Close) -> Experiment:
+    def _experiment(
+        self, request: ExchangeKeyShares | OpenKeyShares | TrainLeg | Close
+    ) -> Experiment:
         """Return the experiment of a request, with the roster of its generation."""
         store = store_of(request, self._store)
         agreed, roster = store.descriptor, store.roster

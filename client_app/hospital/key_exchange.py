@@ -7,8 +7,8 @@ from client_app.state.experiment_store import ExperimentStore
 from protocol import membership
 from protocol.bundle import BundleError, from_bundle, to_bundle
 from protocol.keys import Identity, SealingKey
-from protocol.membership import SHARE_BYTES, Announced, MembershipError
-from protocol.messages import ExchangeShares, OpenShares, Ready, RefusalCode, Shares
+from protocol.membership import KEY_SHARE_BYTES, Announced, MembershipError
+from protocol.messages import ExchangeKeyShares, KeyShares, OpenKeyShares, Ready, RefusalCode
 from protocol.study.roster import Roster
 
 from .experiment import Experiment
@@ -22,9 +22,9 @@ def announce(store: ExperimentStore, identity: Identity, name: str, roster: Rost
     return membership.announce(identity, key, name=name, experiment=store.experiment, roster=roster)
 
 
-def exchange_shares(
-    request: ExchangeShares, experiment: Experiment, identity: Identity, minimum_cohort: int
-) -> Shares:
+def exchange_key_shares(
+    request: ExchangeKeyShares, experiment: Experiment, identity: Identity, minimum_cohort: int
+) -> KeyShares:
     """Check all members' announcements and seal a key share for each of them.
 
     A study begins with its whole roster. In later generations, members that have not pinned the new
@@ -47,11 +47,11 @@ def exchange_shares(
     # Bind the descriptor too: hospitals that were shown different ones derive different keys.
     terms = f"{request.experiment}/{hashlib.sha256(store.descriptor or b'').hexdigest()}"
     generation = membership.generation_digest(announcements, experiment=terms, roster=roster)
-    key_share = secrets.token_bytes(SHARE_BYTES)
+    key_share = secrets.token_bytes(KEY_SHARE_BYTES)
     store.put("announcements", request.payload)
     store.put("generation-digest", generation)
     store.put("key-share", key_share)
-    sealed = membership.seal_shares(
+    sealed = membership.seal_key_shares(
         key_share,
         identity,
         name=name,
@@ -59,10 +59,10 @@ def exchange_shares(
         generation=generation,
         announcements=announcements,
     )
-    return Shares(payload=to_bundle(sealed))
+    return KeyShares(payload=to_bundle(sealed))
 
 
-def open_shares(request: OpenShares, experiment: Experiment) -> Ready:
+def open_key_shares(request: OpenKeyShares, experiment: Experiment) -> Ready:
     """Open the other members' key shares and derive the member key."""
     name, store, roster = experiment.hospital, experiment.store, experiment.roster
     key = _own_key(store)
@@ -71,7 +71,7 @@ def open_shares(request: OpenShares, experiment: Experiment) -> Ready:
         raise Refused(RefusalCode.NOT_SET_UP, "key shares before announcements")
     try:
         members = set(store.announcements)
-        key_shares = membership.open_shares(
+        key_shares = membership.open_key_shares(
             from_bundle(request.payload),
             key,
             name=name,

@@ -18,8 +18,8 @@ _OF_A_GENERATION = (
     "key-share",
     "member-key",
     "answer/set-up",
-    "answer/exchange-shares",
-    "answer/open-shares",
+    "answer/exchange-key-shares",
+    "answer/open-key-shares",
 )
 
 

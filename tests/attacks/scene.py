@@ -21,7 +21,7 @@ ROUNDS = 20
 AGREED, WITH_KEYS = ("e1", "e2", "e3"), "e3"
 
 KINDS = (
-    *("hello", "set-up", "exchange-shares", "open-shares"),
+    *("hello", "set-up", "exchange-key-shares", "open-key-shares"),
     *("train-leg", "aggregate", "close"),
 )
 
