@@ -40,7 +40,7 @@ class DataSection(LocalSettings):
 
     dataset: str = Field("csv", description="csv, image-folder, or the name of a data set")
     data_dir: str = Field("data", description="folder or file of the data, relative to this file")
-    test_share: float = Field(
+    test_fraction: float = Field(
         0.2, gt=0, lt=1, description="held out for evaluation, unless the data have a test set"
     )
     classes: list[str] = Field(
@@ -70,17 +70,16 @@ class AgentSection(SettingsGroup):
 # A real hospital's data are not partitioned, and its models are always sealed.
 _SIMULATION_ONLY: Mapping[str, frozenset[str]] = {
     "data": frozenset(
-        {"split", "samples", "held-out", "classes-per-hospital", "smallest-share", "smallest"}
+        {
+            "split",
+            "examples",
+            "held-out",
+            "classes-per-hospital",
+            "skew-small-fraction",
+            "skew-min-examples",
+        }
     ),
     "policy": frozenset({"any-model", "sealed"}),
-}
-# Former name → present name.
-_RENAMED: Mapping[str, Mapping[str, str]] = {
-    "policy": {
-        "minimum-local-items": "minimum-local-examples",
-        "max-share-per-recipient": "maximum-fraction-per-recipient",
-        "unsealed": "sealed, with the opposite value",
-    },
 }
 _SECTIONS: Mapping[str, type[SettingsGroup]] = {
     "hospital": HospitalSection,
@@ -167,9 +166,6 @@ def _keys(section: str, model: type[SettingsGroup]) -> list[tuple[str, FieldInfo
 
 def _section(name: str, values: Mapping[str, Any], path: Path) -> SettingsGroup:
     section = values.get(name, {})
-    for former, present in _RENAMED.get(name, {}).items():
-        if former in section:
-            raise SettingsError(f"{former} was renamed: use {present} ({path}, [{name}])")
     for key in section.keys() & _SIMULATION_ONLY.get(name, frozenset()):
         raise SettingsError(f"{key} is for simulated hospitals only ({path}, [{name}])")
     return _SECTIONS[name].parse(section, source=f"{path}, [{name}]")

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Context
 from client_app.hospital.hospital import Hospital
 from client_app.hospital.policy import Policy
 from client_app.state.store import MappingStore
-from learning.local_data import load_shares
+from learning.local_data import load_partitions
 from learning.settings import LocalSettings
 from protocol.study.simulated_study import SimulatedStudy, simulated_study
 
@@ -50,13 +50,13 @@ def answer(data: bytes, context: Context) -> bytes:
 @lru_cache(maxsize=2048)
 def _hospital(local: LocalSettings, seed: int, position: int, hospitals: int) -> Hospital:
     # Cache only what the arguments determine: any process may serve any hospital.
-    share = load_shares(local, hospitals, seed)[position]
+    partition = load_partitions(local, hospitals, seed)[position]
     study = _study(local, hospitals, seed)
     return Hospital(
-        share.name,
-        share,
+        partition.name,
+        partition,
         MappingStore({}),
-        identity=study.identities[share.name],
+        identity=study.identities[partition.name],
         roster=study.roster,
         policy=_POLICY,
         device=local.device,
@@ -65,11 +65,13 @@ def _hospital(local: LocalSettings, seed: int, position: int, hospitals: int) ->
 
 @lru_cache(maxsize=2)
 def _study(local: LocalSettings, hospitals: int, seed: int) -> SimulatedStudy:
-    return simulated_study(seed, [share.name for share in load_shares(local, hospitals, seed)])
+    return simulated_study(
+        seed, [partition.name for partition in load_partitions(local, hospitals, seed)]
+    )
 
 
 class ContextState(MutableMapping[str, bytes]):
-    """A hospital's state, kept by Flower between messages, because Ray's actors share no memory."""
+    """A hospital's state, kept by Flower between messages, because Ray's actors partition no memory."""
 
     def __init__(self, context: Context) -> None:
         if _RECORD not in context.state:

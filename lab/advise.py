@@ -20,7 +20,7 @@ class Case:
     """A study as its coordinator knows it; `classes` at each hospital, of all, 0: all mixed."""
 
     hospitals: int
-    samples: int
+    examples: int
     rounds: int = 200
     classes: int = 0
 
@@ -85,7 +85,7 @@ def _against_chains(case: Case) -> list[str]:
             f"{_LEAST_ROUNDS} and more, or average. If aggregations must be rare, hand over all "
             "the same: that was 3.2 points ahead of averaging every 10 rounds"
         )
-    if case.samples <= _ONE_EXAMPLE:
+    if case.examples <= _ONE_EXAMPLE:
         found.append(
             "with a single example at each hospital FedDC was 1.4 points behind averaging every "
             "round (study samples)"
@@ -104,7 +104,7 @@ def _period(case: Case) -> tuple[int, str]:
 
 def _warnings(case: Case) -> list[str]:
     found = []
-    if case.samples <= _TINY:
+    if case.examples <= _TINY:
         found.append(
             "no BatchNorm with two examples a hospital: it broke every method in an earlier study, "
             "which was not repeated here"
@@ -120,7 +120,7 @@ def _expectations(case: Case) -> list[str]:
         "aggregations; if aggregations cost you nothing, averaging every round is as good",
         "try a half and a quarter of the largest learning rate that averaging every round bears",
     ]
-    if case.samples >= _MANY:
+    if case.examples >= _MANY:
         found.append(
             f"from {_MANY} examples a hospital on a gain over averaging as rarely was not shown "
             "(study samples: +1.1 points, undecided), and that sends far fewer models: try it too "

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from learning.data import Examples, Share
-from learning.local_data import load_dataset, load_shares
+from learning.data import Examples, Partition
+from learning.local_data import load_dataset, load_partitions
 from learning.metrics import Metrics
 from learning.trainer import Network, TaskSpec, Trainer
 from protocol.randomness import TrainingStreams, derive_seed, shared_init_seed
@@ -16,13 +16,13 @@ Progress = Callable[[int, int], None]
 
 def train_alone(settings: Settings, on_progress: Progress | None = None) -> list[Metrics]:
     """Let each hospital train by itself; return every model's figures on the test set."""
-    shares = _shares(settings)
-    figures = []
-    for position, share in enumerate(shares):
-        figures.append(
+    partitions = _partitions(settings)
+    metrics = []
+    for position, partition in enumerate(partitions):
+        metrics.append(
             _train(
                 settings,
-                share.train,
+                partition.train,
                 position=position,
                 rounds=settings.algorithm.rounds,
                 batch_size=settings.training.batch_size,
@@ -30,8 +30,8 @@ def train_alone(settings: Settings, on_progress: Progress | None = None) -> list
             )
         )
         if on_progress is not None:
-            on_progress(position + 1, len(shares))
-    return figures
+            on_progress(position + 1, len(partitions))
+    return metrics
 
 
 def train_pooled(settings: Settings) -> Metrics:
@@ -40,11 +40,11 @@ def train_pooled(settings: Settings) -> Metrics:
     It takes as many mini-batch steps, of the same size, as all hospitals together take in the
     federation, so that the two differ in where the data is and not in how much is computed.
     """
-    shares = _shares(settings)
-    hospitals = len(shares)
+    partitions = _partitions(settings)
+    hospitals = len(partitions)
     pool = Examples(
-        np.concatenate([share.train.features for share in shares]),
-        np.concatenate([share.train.labels for share in shares]),
+        np.concatenate([partition.train.features for partition in partitions]),
+        np.concatenate([partition.train.labels for partition in partitions]),
     )
     return _train(
         settings,
@@ -56,8 +56,8 @@ def train_pooled(settings: Settings) -> Metrics:
     )
 
 
-def _shares(settings: Settings) -> tuple[Share, ...]:
-    return load_shares(settings.local, settings.algorithm.hospitals, settings.algorithm.seed)
+def _partitions(settings: Settings) -> tuple[Partition, ...]:
+    return load_partitions(settings.local, settings.algorithm.hospitals, settings.algorithm.seed)
 
 
 def _train(

@@ -16,10 +16,10 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True)
 class Question:
-    """m hospitals with n samples each, and the (ε, δ)-guarantee that is wanted."""
+    """m hospitals with n examples each, and the (ε, δ)-guarantee that is wanted."""
 
     hospitals: int
-    samples: int
+    examples: int
     epsilon: float
     delta: float
     daisy_period: int = 1
@@ -27,7 +27,7 @@ class Question:
     def __post_init__(self) -> None:
         for name, value, least in (
             ("hospitals", self.hospitals, 2),
-            ("samples", self.samples, 1),
+            ("examples", self.examples, 1),
             ("daisy-period", self.daisy_period, 1),
         ):
             if value < least:
@@ -43,7 +43,7 @@ class Answer:
 
     `aggregation_period_bound` is the formula as printed, with n₀(ε, √δ);
     `aggregation_period_bound_at_delta` has n₀(ε, δ), as the paper's own figures were computed.
-    None: not even all hospitals together have enough samples. `rounds_to_visit` gives for some
+    None: not even all hospitals together have enough examples. `rounds_to_visit` gives for some
     numbers of hospitals the rounds after which every chain has been at so many, with probability
     1 − √δ.
     """
@@ -51,7 +51,7 @@ class Answer:
     aggregation_period: int | None
     aggregation_period_bound: float | None
     aggregation_period_bound_at_delta: float | None
-    samples_needed: float
+    examples_needed: float
     hospitals_needed: int
     rounds_to_visit: dict[int, float]
 
@@ -60,7 +60,7 @@ def plan(question: Question) -> Answer:
     """Answer the question."""
     root = math.sqrt(question.delta)
     needed = sample_size(question.epsilon, root)
-    hops = math.ceil(needed / question.samples)
+    hops = math.ceil(needed / question.examples)
     bound = period_bound(question, needed)
     m = question.hospitals
     visits = sorted({min(m, max(1, round(share * m))) for share in (0.1, 0.25, 0.5, 0.9, 1)})
@@ -70,7 +70,7 @@ def plan(question: Question) -> Answer:
         aggregation_period_bound_at_delta=period_bound(
             question, sample_size(question.epsilon, question.delta)
         ),
-        samples_needed=needed,
+        examples_needed=needed,
         hospitals_needed=hops,
         rounds_to_visit={
             count: rounds_to_visit(count, m, question.daisy_period, root) for count in visits
@@ -83,9 +83,9 @@ def sample_size(epsilon: float, delta: float) -> float:
     return math.log(1 / delta) / epsilon
 
 
-def period_bound(question: Question, samples_needed: float) -> float | None:
+def period_bound(question: Question, examples_needed: float) -> float | None:
     """Return b ≥ d · m/δ^(1/2m) · (H_m − H_(m−k)) with k = ⌈n₀/n⌉ (Proposition 5)."""
-    hops = math.ceil(samples_needed / question.samples)
+    hops = math.ceil(examples_needed / question.examples)
     if hops > question.hospitals:
         return None
     m, d = question.hospitals, question.daisy_period
@@ -104,45 +104,46 @@ def rounds_to_visit(count: int, hospitals: int, daisy_period: int, rho: float) -
 def draw(question: Question, folder: Path) -> list[Path]:
     """Draw the two figures of the paper's numerical analysis, around the question's numbers."""
     folder.mkdir(parents=True, exist_ok=True)
-    return [_over_delta(question, folder), _over_samples(question, folder)]
+    return [_over_delta(question, folder), _over_examples(question, folder)]
 
 
 def _over_delta(question: Question, folder: Path) -> Path:
     deltas = [10 ** (-exponent / 10) for exponent in range(5, 61)]
-    sizes = sorted({question.samples, 2, 8, 32, 64, 128})
+    sizes = sorted({question.examples, 2, 8, 32, 64, 128})
     curves = {
-        f"n = {samples}": [
-            (delta, _with(question, samples=samples, delta=delta)) for delta in deltas
+        f"n = {examples}": [
+            (delta, _with(question, examples=examples, delta=delta)) for delta in deltas
         ]
-        for samples in sizes
+        for examples in sizes
     }
     title = f"m = {question.hospitals}, ε = {question.epsilon:g}, d = {question.daisy_period}"
     return _curves(curves, "error probability δ", title, folder / "period-over-delta.png")
 
 
-def _over_samples(question: Question, folder: Path) -> Path:
+def _over_examples(question: Question, folder: Path) -> Path:
     sizes = [2**exponent for exponent in range(11)]
     numbers = sorted({question.hospitals, 10, 50, 150, 500})
     curves = {
         f"m = {hospitals}": [
-            (samples, _with(question, samples=samples, hospitals=hospitals)) for samples in sizes
+            (examples, _with(question, examples=examples, hospitals=hospitals))
+            for examples in sizes
         ]
         for hospitals in numbers
     }
     title = f"ε = {question.epsilon:g}, δ = {question.delta:g}, d = {question.daisy_period}"
-    return _curves(curves, "samples of a hospital, n", title, folder / "period-over-samples.png")
+    return _curves(curves, "examples of a hospital, n", title, folder / "period-over-examples.png")
 
 
 def _with(
     question: Question,
     *,
-    samples: int,
+    examples: int,
     hospitals: int | None = None,
     delta: float | None = None,
 ) -> float | None:
     changed = Question(
         hospitals or question.hospitals,
-        samples,
+        examples,
         question.epsilon,
         delta or question.delta,
         question.daisy_period,

@@ -5,7 +5,10 @@ from typing import Annotated
 
 import typer
 
+from operation.renamed import renamed_options
+
 app = typer.Typer(no_args_is_help=True)
+_EXAMPLES = renamed_options({"--samples": "--examples"})
 
 
 @app.callback()
@@ -33,7 +36,7 @@ def list_experiments(
     show_list(json_output=json_output)
 
 
-@app.command()
+@app.command(cls=_EXAMPLES)
 def run(
     names: Annotated[
         list[str] | None, typer.Argument(help="Experiments or studies, see `feddc lab list`.")
@@ -56,7 +59,7 @@ def run(
     hospitals: Annotated[
         int | None, typer.Option(min=2, help="With --dataset: how many share the data.")
     ] = None,
-    samples: Annotated[
+    examples: Annotated[
         int | None, typer.Option(min=1, help="With --dataset: training examples of each.")
     ] = None,
     settings: Annotated[
@@ -87,7 +90,7 @@ def run(
         seeds=seeds,
         dataset=dataset,
         hospitals=hospitals,
-        samples=samples,
+        examples=examples,
         assignments=settings,
         run_dir=run_dir,
     )
@@ -119,10 +122,10 @@ def report(
     raise typer.Exit(make(runs or [], docs))
 
 
-@app.command()
+@app.command(cls=_EXAMPLES)
 def plan(
     hospitals: Annotated[int, typer.Option(help="Members of the study, m.")],
-    samples: Annotated[int, typer.Option(help="Training examples of each, n.")],
+    examples: Annotated[int, typer.Option(help="Training examples of each, n.")],
     epsilon: Annotated[float, typer.Option(help="Largest error ε that is accepted.")] = 0.05,
     delta: Annotated[float, typer.Option(help="Probability δ that it is larger.")] = 0.01,
     daisy_period: Annotated[int, typer.Option(help="Rounds between hand-overs, d.")] = 1,
@@ -134,14 +137,14 @@ def plan(
     """Find the smallest aggregation period that Proposition 5 of the paper asks for."""
     from lab.commands.bound_command import question_of, show_plan  # imports matplotlib
 
-    question = question_of(hospitals, samples, epsilon, delta, daisy_period)
+    question = question_of(hospitals, examples, epsilon, delta, daisy_period)
     show_plan(question, figures=figures, json_output=json_output)
 
 
-@app.command()
+@app.command(cls=_EXAMPLES)
 def advise(
     hospitals: Annotated[int, typer.Option(min=2, help="Members of the study, m.")],
-    samples: Annotated[int, typer.Option(min=1, help="Training examples of each, n.")],
+    examples: Annotated[int, typer.Option(min=1, help="Training examples of each, n.")],
     rounds: Annotated[int, typer.Option(min=1, help="Local updates of every model, T.")] = 200,
     classes: Annotated[
         int, typer.Option(min=0, help="Classes at each hospital; 0: all are mixed.")
@@ -152,7 +155,7 @@ def advise(
     from lab.advise import Case
     from lab.commands.advise_command import show_advice
 
-    case = Case(hospitals, samples, rounds=rounds, classes=classes)
+    case = Case(hospitals, examples, rounds=rounds, classes=classes)
     show_advice(case, json_output=json_output)
 
 

@@ -19,7 +19,7 @@ from server_app.experiment.progress import shown
 TASK: dict[str, Scalar] = {
     "dataset": "digits",
     "hospitals": 15,
-    "samples": 6,
+    "examples": 6,
     "held-out": 6,
     "rounds": 100,
     "model": "mlp",
@@ -87,8 +87,8 @@ def _federated(method: str, settings: Settings, run_dir: Path, screen: Console) 
 
 def _alone(settings: Settings) -> Row:
     started = time.monotonic()
-    figures = train_alone(settings)
-    accuracy = sum(figure.accuracy for figure in figures) / len(figures)
+    metrics = train_alone(settings)
+    accuracy = sum(figure.accuracy for figure in metrics) / len(metrics)
     return Row("each hospital alone", accuracy, 0, 0, 0, 0, time.monotonic() - started)
 
 

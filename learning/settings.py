@@ -4,7 +4,8 @@ Keys are written with hyphens, as in `[tool.flwr.app.config]`.
 """
 
 import json
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -65,21 +66,29 @@ class LocalSettings(SettingsGroup):
     In simulation all hospitals' data come from one data set, split between them.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {
+        "samples": "examples",
+        "silo-column": "hospital-column",
+        "smallest": "skew-min-examples",
+        "smallest-share": "skew-small-fraction",
+        "test-share": "test-fraction",
+    }
+
     dataset: str = Field("digits", description="the data set, by its name in the registry")
     data_dir: str = Field("", description="its folder or file; empty: under $FEDDC_DATA")
     image_size: int = Field(0, ge=0, le=1024, description="pixels a side; 0: the data set's own")
     image_mode: Literal["auto", "grey", "rgb"] = Field("auto", description="channels of images")
     label_column: str = Field("label", description="csv: the class")
     group_column: str = Field("auto", description="keep equal values together; none: don't")
-    silo_column: str = Field("", description="csv: the hospital an example comes from")
-    test_share: float = Field(0.2, gt=0, lt=1, description="where no test set is set apart")
+    hospital_column: str = Field("", description="csv: the hospital an example comes from")
+    test_fraction: float = Field(0.2, gt=0, lt=1, description="where no test set is set apart")
     split: Literal["equal", "pathological", "skewed", "natural"] = Field(
         "equal", description="how examples are divided among simulated hospitals"
     )
-    samples: int = Field(8, ge=1, description="training examples of a hospital")
+    examples: int = Field(8, ge=1, description="training examples of a hospital")
     held_out: int = Field(8, ge=0, description="examples of a hospital it never trains on")
     classes_per_hospital: int = Field(2, ge=1, description="pathological: classes of each")
-    smallest_share: float = Field(0.3, ge=0, lt=1, description="the paper's c")
-    smallest: int = Field(2, ge=1, description="the paper's n_min")
+    skew_small_fraction: float = Field(0.3, ge=0, lt=1, description="the paper's c")
+    skew_min_examples: int = Field(2, ge=1, description="the paper's n_min")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where a trainer computes")
     threads: int = Field(1, ge=1, le=256, description="CPU threads a trainer uses")

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from lab.commands.simulate_command import simulate
+from operation.renamed import renamed_options
 
 # What a group is for, and the Typer app that has its commands.
 GROUPS = {
@@ -41,7 +42,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,  # they may hold what a log should not
 )
-app.command()(simulate)
+app.command(cls=renamed_options({"--samples": "--examples"}))(simulate)
 
 
 def _show_version(asked: bool) -> None:

@@ -1,8 +1,8 @@
 """The base of every group of settings: keys with hyphens, checked once, refused by name."""
 
 import sys
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -25,6 +25,9 @@ class SettingsGroup(BaseModel):
         alias_generator=lambda name: name.replace("_", "-"),
     )
 
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Former keys of this group's settings, each with the key to use instead."""
+
     @classmethod
     def key_names(cls) -> tuple[str, ...]:
         return tuple(str(field.alias) for field in cls.model_fields.values())
@@ -32,6 +35,7 @@ class SettingsGroup(BaseModel):
     @classmethod
     def parse(cls: type[_S], values: Mapping[str, Any], *, source: str) -> _S:
         """Check `values`; error messages name `source`, where the values come from."""
+        refuse_renamed(values, cls.renamed, source=source)
         floats = {
             str(field.alias) for field in cls.model_fields.values() if field.annotation is float
         }
@@ -48,6 +52,13 @@ class SettingsGroup(BaseModel):
     def as_config(self) -> dict[str, Scalar]:
         """Return the settings as flat key-value pairs, the form Flower carries."""
         return self.model_dump(by_alias=True)
+
+
+def refuse_renamed(values: Iterable[str], renamed: Mapping[str, str], *, source: str) -> None:
+    """Raise SettingsError for the first key that has a new name."""
+    for key in values:
+        if key in renamed:
+            raise SettingsError(f"{key} was renamed: use {renamed[key]} ({source})")
 
 
 def _fits_a_float(value: object) -> bool:

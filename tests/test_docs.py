@@ -110,7 +110,7 @@ def test_every_page_is_reached_from_the_index() -> None:
     ours = {DOCS / name for name in ("algorithm.md", "settings.md", "models-and-data.md")}
     ours |= {DOCS / name for name in ("simulation.md", "when-it-helps.md", "dependencies.md")}
     ours |= {DOCS / name for name in ("coordinator.md", "hospital.md", "threat-model.md")}
-    ours |= {DOCS / name for name in ("bench.md", "results.md")}
+    ours |= {DOCS / name for name in ("lab.md", "results.md")}
     assert ours | set((DOCS / "decisions").glob("*.md")) <= reached
 
 

@@ -94,7 +94,7 @@ def _hospital(
 
     data = configuration.data
     torch.set_num_threads(data.threads)
-    share = load_own(
+    partition = load_own(
         configuration.local,
         configuration.hospital.name,
         classes=tuple(data.classes),
@@ -102,7 +102,7 @@ def _hospital(
     )
     return Hospital(
         configuration.hospital.name,
-        share,
+        partition,
         store,
         identity=folder.identity(),
         roster=roster,

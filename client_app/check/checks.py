@@ -53,7 +53,7 @@ def _store(folder: HospitalFolder) -> Iterator[Finding]:
 def _data(configuration: Configuration) -> Iterator[Finding]:
     data, policy = configuration.data, configuration.policy
     try:
-        share = load_own(
+        partition = load_own(
             configuration.local,
             configuration.hospital.name,
             classes=tuple(data.classes),
@@ -62,20 +62,20 @@ def _data(configuration: Configuration) -> Iterator[Finding]:
     except DataError as error:
         yield Finding("data", "wrong", str(error), "correct [data] in hospital.toml")
         return
-    examples = f"{len(share.train)} examples to train on, {len(share.held_out)} held out"
-    if len(share.train) < policy.minimum_local_examples:
+    examples = f"{len(partition.train)} examples to train on, {len(partition.held_out)} held out"
+    if len(partition.train) < policy.minimum_local_examples:
         yield Finding(
             "data",
             "wrong",
             f"{examples}; [policy] requires at least {policy.minimum_local_examples}",
             "add data, or lower minimum-local-examples",
         )
-    elif len(share.held_out) < policy.minimum_held_out:
+    elif len(partition.held_out) < policy.minimum_held_out:
         yield Finding(
             "data",
             "warning",
             f"{examples}; [policy] evaluates on {policy.minimum_held_out} or more",
-            "add data, or raise test-share",
+            "add data, or raise test-fraction",
         )
     else:
         yield Finding("data", "fine", examples)

@@ -12,7 +12,7 @@ from typing import Any
 from client_app.state.audit_log import AuditLog
 from client_app.state.experiment_store import ExperimentStore
 from client_app.state.store import Store
-from learning.data import Share
+from learning.data import Partition
 from protocol.descriptor import Descriptor
 from protocol.keys import Identity
 from protocol.messages import (
@@ -54,7 +54,7 @@ class Hospital:
     def __init__(
         self,
         name: str,
-        partition: Share,
+        partition: Partition,
         store: Store,
         *,
         identity: Identity,

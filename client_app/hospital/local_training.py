@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from learning.data import Share
+from learning.data import Partition
 from learning.metrics import Metrics
 from learning.models import ModelError
 from learning.settings import TrainingSettings
@@ -23,7 +23,7 @@ class LocalTraining:
     """Trains the models of one experiment on this hospital's examples, one after another."""
 
     def __init__(
-        self, descriptor: Descriptor, partition: Share, position: int, device: str
+        self, descriptor: Descriptor, partition: Partition, position: int, device: str
     ) -> None:
         here = partition.train.features.shape[1:]
         if descriptor.shape != here:

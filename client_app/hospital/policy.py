@@ -1,7 +1,8 @@
 """The hospital's policy: limits on what a coordinator may ask for, even if it signed it."""
 
 import math
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -18,6 +19,12 @@ Metric = Literal["examples", "loss", "accuracy", "held-out"]
 
 class Policy(SettingsGroup):
     """The `[policy]` section of hospital.toml."""
+
+    renamed: ClassVar[Mapping[str, str]] = {
+        "minimum-local-items": "minimum-local-examples",
+        "max-share-per-recipient": "maximum-fraction-per-recipient",
+        "unsealed": "sealed, with the opposite value",
+    }
 
     coordinators: list[str] = Field(
         default=[], description="fingerprints of allowed coordinators; empty: the roster's"

@@ -28,8 +28,8 @@ def show_plan(question: Question, *, figures: Path | None, json_output: bool) ->
     if answer.aggregation_period is None:
         console.print(
             f"All {question.hospitals} hospitals together have "
-            f"{question.hospitals * question.samples} samples, the guarantee needs "
-            f"{answer.samples_needed:.0f}: no aggregation period is long enough. Allow a larger "
+            f"{question.hospitals * question.examples} examples, the guarantee needs "
+            f"{answer.examples_needed:.0f}: no aggregation period is long enough. Allow a larger "
             "ε or δ, or find more hospitals."
         )
     console.print(
@@ -41,11 +41,11 @@ def show_plan(question: Question, *, figures: Path | None, json_output: bool) ->
 
 
 def question_of(
-    hospitals: int, samples: int, epsilon: float, delta: float, daisy_period: int
+    hospitals: int, examples: int, epsilon: float, delta: float, daisy_period: int
 ) -> Question:
     """Check the options; what is wrong is said in one line."""
     try:
-        return Question(hospitals, samples, epsilon, delta, daisy_period)
+        return Question(hospitals, examples, epsilon, delta, daisy_period)
     except PlanError as error:
         raise typer.BadParameter(str(error)) from error
 
@@ -57,7 +57,7 @@ def _table(question: Question, answer: Answer) -> Table:
         "Proposition 5, as printed": f"b ≥ {_number(answer.aggregation_period_bound)}",
         "with n₀(ε, δ)": f"b ≥ {_number(answer.aggregation_period_bound_at_delta)} "
         "(as the paper's figures)",
-        "samples a model must see": f"{answer.samples_needed:.1f}",
+        "examples a model must see": f"{answer.examples_needed:.1f}",
         "hospitals it must visit": f"{answer.hospitals_needed} of {question.hospitals}",
     }
     for name, value in rows.items():

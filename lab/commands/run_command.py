@@ -32,7 +32,7 @@ def requests_of(
     seeds: int | None,
     dataset: str | None,
     hospitals: int | None,
-    samples: int | None,
+    examples: int | None,
     assignments: list[str] | None,
     run_dir: Path | None,
 ) -> list[Request]:
@@ -47,11 +47,11 @@ def requests_of(
             if names:
                 raise click.UsageError("give the names of experiments or --dataset, not both")
             values = assigned(assignments)
-            experiments = [own_data(dataset, hospitals, samples, values)]
+            experiments = [own_data(dataset, hospitals, examples, values)]
         elif not names:
             raise click.UsageError("name an experiment (feddc lab list) or give --dataset")
-        elif hospitals or samples or assignments:
-            raise click.UsageError("--hospitals, --samples and --set belong to --dataset")
+        elif hospitals or examples or assignments:
+            raise click.UsageError("--hospitals, --examples and --set belong to --dataset")
         else:
             experiments = [load_experiment(name) for name in dict.fromkeys(names)]
         if run_dir is not None and len(experiments) > 1:

@@ -59,7 +59,7 @@ def simulate(
     data_dir: Annotated[
         Path | None, typer.Option(help="Its folder or file.", rich_help_panel=_STUDY)
     ] = None,
-    samples: Annotated[
+    examples: Annotated[
         int | None, typer.Option(help="Training examples a hospital.", rich_help_panel=_STUDY)
     ] = None,
     rounds: Annotated[
@@ -137,7 +137,7 @@ def simulate(
         "hospitals": hospitals,
         "dataset": dataset,
         "data-dir": None if data_dir is None else str(data_dir),
-        "samples": samples,
+        "examples": examples,
         "rounds": rounds,
         "daisy-period": daisy_period,
         "aggregation-period": aggregation_period,

@@ -7,7 +7,7 @@ from importlib.resources.abc import Traversable
 
 from lab.experiments.definition import Experiment, ExperimentError
 
-_SHELVES = ("paper", "studies")
+_SHELVES = ("paper", "ablations")
 
 
 def experiment_names() -> tuple[str, ...]:
@@ -17,12 +17,12 @@ def experiment_names() -> tuple[str, ...]:
 
 def study_names() -> tuple[str, ...]:
     """Return the names of our own studies."""
-    return tuple(sorted(_files("studies")))
+    return tuple(sorted(_files("ablations")))
 
 
 def load_experiment(name: str) -> Experiment:
     """Read the experiment or study of this name."""
-    found = _files("paper") | _files("studies")
+    found = _files("paper") | _files("ablations")
     if name not in found:
         near = difflib.get_close_matches(name, found, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "`feddc lab list` shows all"

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from lab.engine import Way
+from lab.engine import Backend
 from operation.config import Scalar, describe
 
 SettingName = Literal["laptop", "full"]
@@ -76,7 +76,7 @@ class Setting(Part):
     centrals: dict[str, Central] = {}
     """The same for further methods of that kind, by name."""
 
-    way: Way = "auto"
+    backend: Backend = "auto"
     test_sample: int | None = Field(None, ge=1)
     evaluations: int = Field(30, ge=1)
     variants: tuple[Variant, ...] = ()

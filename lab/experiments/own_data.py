@@ -8,7 +8,7 @@ from lab.experiments.changes import checked
 from lab.experiments.definition import Central, Experiment, ExperimentError, Setting, Values
 from learning.data import DataError, Dataset, names
 from learning.data.sources import SOURCES
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from server_app.config.run_config import Settings
 
 # A laptop's images and network; the full setting reads images as `image-size` = 0 does.
@@ -22,7 +22,7 @@ _EVEN_ENOUGH = 1.2
 
 
 def own_data(
-    dataset: str, hospitals: int | None, samples: int | None, changes: Values
+    dataset: str, hospitals: int | None, examples: int | None, changes: Values
 ) -> Experiment:
     """Return an experiment on `NAME` or `NAME:PATH`; `changes` are any further settings.
 
@@ -30,13 +30,13 @@ def own_data(
     there are enough, else a quarter of each hospital's own while the rate is chosen.
     """
     name, place = _place(dataset)
-    if hospitals is None or samples is None:
-        raise ExperimentError("--dataset needs --hospitals and --samples")
+    if hospitals is None or examples is None:
+        raise ExperimentError("--dataset needs --hospitals and --examples")
     changes, rates = checked(changes)
     values: Values = {
         "dataset": name,
         "hospitals": hospitals,
-        "samples": samples,
+        "examples": examples,
         "daisy-period": 1,
         "aggregation-period": 10,
         "server-learning-rate": 0.03,
@@ -47,7 +47,7 @@ def own_data(
     small, large = _networks(values | changes, loaded.shape)
     return Experiment(
         name=name,
-        title=f"{place.name if place else name}: {hospitals} hospitals with {samples} examples "
+        title=f"{place.name if place else name}: {hospitals} hospitals with {examples} examples "
         "each",
         source="data of your own",
         judged="balanced-accuracy" if _is_uneven(loaded) else "accuracy",
@@ -94,13 +94,13 @@ def _networks(values: Values, shape: tuple[int, ...]) -> tuple[Values, Values]:
 
 def _setting(values: Values, rates: tuple[float, ...]) -> Setting:
     held_out, validation = _validation(values, has_choice=len(rates) > 1)
-    rounds, samples = int(values["rounds"]), int(values["samples"])
+    rounds, examples = int(values["rounds"]), int(values["examples"])
     return Setting(
         learning_rates=rates,
         settings=values | {"held-out": held_out},
         validation=validation,
         central=Central(
-            steps=rounds * min(int(values["hospitals"]), _TOGETHER), batch_size=samples
+            steps=rounds * min(int(values["hospitals"]), _TOGETHER), batch_size=examples
         ),
         test_sample=1000,
         evaluations=20,
@@ -109,22 +109,22 @@ def _setting(values: Values, rates: tuple[float, ...]) -> Setting:
 
 def _validation(values: Values, *, has_choice: bool) -> tuple[int, Values]:
     """Return what hospitals hold out, and what else differs while a learning rate is chosen."""
-    samples = int(values["samples"])
+    examples = int(values["examples"])
     asked = values.get("held-out")
-    extra = max(2, samples // 2) if asked is None else int(asked)
+    extra = max(2, examples // 2) if asked is None else int(asked)
     if asked is not None and (extra or not has_choice):
         _divide(values)
         return extra, {}
     if extra and _fits(values | {"held-out": extra}):
         return extra, {}
-    kept_back = max(1, samples // 4)
-    fewer: Values = {"samples": samples - kept_back, "held-out": kept_back}
+    kept_back = max(1, examples // 4)
+    fewer: Values = {"examples": examples - kept_back, "held-out": kept_back}
     _divide(values | {"held-out": 0})
     if not has_choice:
         return 0, {}
-    if samples < 2 or not _fits(values | fewer):
+    if examples < 2 or not _fits(values | fewer):
         raise ExperimentError(
-            "there is nothing to choose a learning rate by: hospitals need 2 samples or more, "
+            "there is nothing to choose a learning rate by: hospitals need 2 examples or more, "
             "or name one rate with --set learning-rate=…"
         )
     return 0, fewer
@@ -140,7 +140,7 @@ def _fits(values: Values) -> bool:
 
 def _divide(values: Values) -> None:
     settings = _settings(values)
-    load_shares(settings.local, settings.algorithm.hospitals, settings.algorithm.seed)
+    load_partitions(settings.local, settings.algorithm.hospitals, settings.algorithm.seed)
 
 
 def _settings(values: Values) -> Settings:

@@ -68,7 +68,7 @@ def _wanted(experiment: Experiment, size: SettingName) -> int:
         if values["split"] == "natural" or values["data-dir"]:
             continue
         for each in (values, values | chosen.validation):
-            of_one = int(each["samples"]) + int(each["held-out"])
+            of_one = int(each["examples"]) + int(each["held-out"])
             most = max(most, int(each["hospitals"]) * of_one)
     return most
 

@@ -41,7 +41,7 @@ def task(results: Results, variant: str | None = None) -> str:
         "dataset": "{}",
         "model": "{}",
         "hospitals": "{} hospitals",
-        "samples": "{} examples each" + _on_average(settings),
+        "examples": "{} examples each" + _on_average(settings),
         "rounds": "{} rounds",
     }
     return ", ".join(form.format(settings[key]) for key, form in forms.items() if key in settings)

@@ -67,8 +67,8 @@ def _row(plan: Plan, cell: Cell, records: Mapping[str, Record], size: Sizes) -> 
     paper = cell.variant.paper.get(cell.method.name) or _paper(plan, cell)
     some = done[0] if done else None
 
-    def over_seeds(figures: list[Metrics | None], name: str) -> Spread | None:
-        values = [round(100 * getattr(each, name), 3) for each in figures if each is not None]
+    def over_seeds(metrics: list[Metrics | None], name: str) -> Spread | None:
+        values = [round(100 * getattr(each, name), 3) for each in metrics if each is not None]
         return spread(values, overlap=size.overlap) if values else None
 
     return Row(

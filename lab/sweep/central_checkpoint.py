@@ -35,9 +35,9 @@ class CentralState:
         self.steps_since += steps
         self.hits_since += steps * progress.accuracy
 
-    def judged(self, round_: int, figures: Metrics) -> None:
+    def judged(self, round_: int, metrics: Metrics) -> None:
         """Note the figures on test data, and those on the batches since the last."""
-        self.curve.append((round_, 0, 0, figures.accuracy, figures.balanced_accuracy))
+        self.curve.append((round_, 0, 0, metrics.accuracy, metrics.balanced_accuracy))
         self.accuracies.append((round_, self.hits_since / self.steps_since))
         self.steps_since, self.hits_since = 0, 0.0
 

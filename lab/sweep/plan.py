@@ -121,9 +121,9 @@ class Plan:
         for rate in self.rates(cell):
             record = records.get(self.candidate(cell, chooser, rate).key)
             by_clients = cell.method.judged_by == "clients"
-            if record and (figures := record.clients_held_out if by_clients else record.held_out):
+            if record and (metrics := record.clients_held_out if by_clients else record.held_out):
                 balanced = self.experiment.judged == "balanced-accuracy"
-                scores[rate] = figures.balanced_accuracy if balanced else figures.accuracy
+                scores[rate] = metrics.balanced_accuracy if balanced else metrics.accuracy
         return scores
 
     def own(self, records: Mapping[str, Record]) -> dict[str, Record]:
@@ -155,7 +155,7 @@ class Plan:
             learning_rate=rate,
             values=values,
             central=cell.method.central,
-            way=self.size.way,
+            backend=self.size.backend,
             test_sample=self.size.test_sample,
             evaluations=self.size.evaluations,
         )

@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
-from lab.engine import Way
+from lab.engine import Backend
 from lab.experiments.definition import Central, Values
 from protocol import __version__
 from server_app.config.run_config import Settings
@@ -22,7 +22,7 @@ class Trial:
     learning_rate: float
     values: Values = field(hash=False)
     central: Central | None
-    way: Way
+    backend: Backend
     test_sample: int | None
     evaluations: int
 

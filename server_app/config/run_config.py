@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from learning.settings import LocalSettings, TrainingSettings
-from operation.config import Scalar, SettingsError, SettingsGroup
+from operation.config import Scalar, SettingsError, SettingsGroup, refuse_renamed
 
 Aggregator = Literal[
     "fedavg",
@@ -32,6 +32,13 @@ _IGNORE_WEIGHTS = {"median", "trimmed-mean", "krum", "multi-krum", "bulyan", "qf
 class AlgorithmSettings(SettingsGroup):
     """The coordinator's part: the schedule, the hand-overs and the aggregation."""
 
+    renamed: ClassVar[Mapping[str, str]] = {
+        "fairness": "qfedavg-q",
+        "malicious": "krum-malicious",
+        "sealing": "sealed",
+        "trim": "trim-fraction",
+    }
+
     rounds: int = Field(100, ge=1, description="local updates of every model, the paper's T")
     daisy_period: int = Field(1, ge=0, description="rounds between hand-overs; 0: never")
     aggregation_period: int = Field(5, ge=0, description="the paper's b; 0: only at the end")
@@ -50,16 +57,18 @@ class AlgorithmSettings(SettingsGroup):
     weighting: Literal["equal", "examples", "chain-examples"] = Field(
         "equal", description="a model's weight in the aggregate"
     )
-    sealing: bool = Field(True, description="seal models for their recipients in hand-overs")
+    sealed: bool = Field(True, description="seal models for their recipients in hand-overs")
     aggregator: Aggregator = Field("fedavg", description="what aggregates, by name")
     proximal_mu: float = Field(0.1, ge=0, allow_inf_nan=False, description="fedprox's μ")
     server_learning_rate: float = Field(
         0.0, ge=0, allow_inf_nan=False, description="0: 1 for fedavgm, 0.1 for the adaptive ones"
     )
     server_momentum: float = Field(0.9, ge=0, lt=1, description="fedavgm's")
-    malicious: int = Field(0, ge=0, description="hospitals krum and bulyan must withstand")
-    trim: float = Field(0.2, ge=0, lt=0.5, description="trimmed-mean: share cut at each end")
-    fairness: float = Field(0.1, ge=0, allow_inf_nan=False, description="qfedavg's q")
+    krum_malicious: int = Field(0, ge=0, description="hospitals krum and bulyan must withstand")
+    trim_fraction: float = Field(
+        0.2, ge=0, lt=0.5, description="trimmed-mean: share cut at each end"
+    )
+    qfedavg_q: float = Field(0.1, ge=0, allow_inf_nan=False, description="qfedavg's q")
     radon_iterations: int = Field(1, ge=1, le=4, description="the paper's h")
     hospitals: int = Field(10, ge=2, description="members of the study")
     quorum: float = Field(0.5, gt=0, le=1, description="share of asked hospitals that must answer")
@@ -117,6 +126,7 @@ class Settings:
     def from_run_config(values: Mapping[str, Scalar], *, source: str) -> "Settings":
         """Check a flat run configuration; keys left out have their defaults."""
         known = Settings.defaults()
+        refuse_renamed(values, RENAMED_SETTINGS, source=source)
         for key in values:
             if key not in known:
                 raise SettingsError(f"{key} is not a setting ({source})")
@@ -155,10 +165,15 @@ class Settings:
 
     def replace(self, **changes: Scalar) -> "Settings":
         """Return settings with some keys (underscores for hyphens) changed, checked again."""
-        renamed = {key.replace("_", "-"): value for key, value in changes.items()}
-        return Settings.from_run_config(self.as_config() | renamed, source="changed settings")
+        keys = {key.replace("_", "-"): value for key, value in changes.items()}
+        return Settings.from_run_config(self.as_config() | keys, source="changed settings")
 
 
+RENAMED_SETTINGS: Mapping[str, str] = {
+    **AlgorithmSettings.renamed,
+    **TrainingSettings.renamed,
+    **LocalSettings.renamed,
+}
 _TRAINING_KEYS = tuple(key for key in TrainingSettings.key_names() if key != "proximal-mu")
 
 

@@ -54,7 +54,7 @@ def run_strategy(
             random_schedule=algorithm.schedule == "random",
             quorum=algorithm.quorum,
             quorum_wait=algorithm.quorum_wait,
-            sealed=algorithm.sealing,
+            sealed=algorithm.sealed,
             start_timeout=algorithm.start_timeout,
             route_seed=route_seed,
             training_seed=training_seed,

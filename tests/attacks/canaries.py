@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from client_app.hospital.policy import Policy
 from lab.flower.in_process import InProcessGrid
-from learning.data import Examples, Share
+from learning.data import Examples, Partition
 from protocol import envelope
 from protocol.envelope import Context as Place
 from protocol.keys import SealingKey
@@ -132,7 +132,7 @@ def recorded_run(**changes: Any) -> Recorded:
     study = new_study()
     for name, canary in canaries().items():
         policy = Policy.parse({"sealed": changes.get("sealed", True)}, source="test")
-        in_process(study, name, Share(name, patients(canary), patients(canary, 8)), policy)
+        in_process(study, name, Partition(name, patients(canary), patients(canary, 8)), policy)
     grid = Recorded(study)
     settings: dict[str, Any] = {"daisy_period": 1, "aggregation_period": None}
     strategy = FedDC(

@@ -70,7 +70,7 @@ def test_a_place_may_be_anywhere(file: Path) -> None:
         ("threads = 1", "threads = true", r"threads must be a whole number, got True"),
         ('name = "St Mary"', 'name = "St/Mary"', r"name must be 1 to 64 letters.* got 'St/Mary'"),
         ('name = "St Mary"', "", r"name is missing"),
-        ('dataset = "csv"', "samples = 3", r"samples is for simulated hospitals only"),
+        ('dataset = "csv"', "examples = 3", r"examples is for simulated hospitals only"),
         ("minimum-cohort = 3", "sealed = false", r"sealed is for simulated hospitals only"),
         (
             "[agent]",
@@ -146,7 +146,7 @@ def test_all_of_a_hospitals_records_are_its_own_and_none_is_in_both_parts(record
     visits = np.concatenate([share.train.features[:, 0], share.held_out.features[:, 0]])
     assert sorted(visits.tolist()) == list(range(50))
     assert share.name == "St Mary"
-    assert 0 < len(share.held_out) <= 10  # test-share is 0.2
+    assert 0 < len(share.held_out) <= 10  # test-fraction is 0.2
     patients = [set((part.features[:, 0] % 20).tolist()) for part in (share.train, share.held_out)]
     assert patients[0].isdisjoint(patients[1])
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learning.data import Examples, Share
+from learning.data import Examples, Partition
 from protocol.bundle import to_bundle
 from protocol.messages import (
     Announcement,
@@ -339,7 +339,7 @@ def test_running_statistics_that_are_not_finite_are_refused() -> None:
 
 def test_held_out_examples_of_a_class_too_many_are_found_out_before_training() -> None:
     more = Examples(examples(5, 1).features, np.array([0, 1, 2, 3, 0]))
-    here = member(share=Share(NAME, SHARES[NAME].train, more))
+    here = member(share=Partition(NAME, SHARES[NAME].train, more))
 
     assert plain(here.answer(set_up(descriptor()))) == Refusal(code=Code.DESCRIPTOR_REFUSED)
 

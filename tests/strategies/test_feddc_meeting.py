@@ -69,7 +69,7 @@ pytestmark = pytest.mark.usefixtures("clock")
 def test_an_experiment_begins_with_all_members_agreed_or_not_at_all(
     rule: Rule, message: str
 ) -> None:
-    grid = UnrulyGrid(tiny(sealing=True), rule)
+    grid = UnrulyGrid(tiny(sealed=True), rule)
     with pytest.raises(ExperimentFailed, match=message):
         run(grid)
     assert not any(isinstance(r, TrainLeg) for _, _, r in grid.conversation())

@@ -14,7 +14,7 @@ from client_app.hospital.hospital import Hospital
 from client_app.hospital.policy import Policy
 from client_app.state.store import MappingStore
 from lab.flower.in_process import InProcessGrid
-from learning.data import Examples, Share
+from learning.data import Examples, Partition
 from learning.settings import TrainingSettings
 from learning.trainer import Network, TaskSpec
 from protocol.descriptor import Descriptor
@@ -53,11 +53,11 @@ def roster(names: Iterable[str], generation: int) -> Roster:
 FIRST, SECOND = roster(NAMES, 1), roster(ALL, 2)
 
 
-def share(name: str) -> Share:
+def share(name: str) -> Partition:
     rng = np.random.default_rng(ALL.index(name))
     features = rng.normal(size=(8, 4)).astype(np.float32)
     held_out = Examples(features[:5], np.arange(5) % 2)
-    return Share(name, Examples(features, np.arange(8) % 2), held_out)
+    return Partition(name, Examples(features, np.arange(8) % 2), held_out)
 
 
 class Study(InProcessGrid):
