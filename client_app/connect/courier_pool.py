@@ -27,6 +27,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supernode.runtime.run_clientapp import run_clientapp
 
 from client_app import courier as courier  # imported for the copies, which find it done
+from operation.clock import Clock
 
 _HOST = "127.0.0.1"
 # How long until the next look for a task: a share of the time since the last, within limits. So a
@@ -44,7 +45,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Couriers:
     """Takes the SuperNode's tasks one by one, and forks a courier for each."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
         self._address = f"{_HOST}:{port}"
         self._client = RuntimeHttpClient.from_server_address(
             self._address,
@@ -55,20 +57,20 @@ class Couriers:
         # All kinds are taken: one that nobody took would keep the SuperNode waiting for ever.
         self._request = AcquireTaskRequest(supported_task_types=[str(kind) for kind in TaskType])
         self._couriers: set[int] = set()
-        self._last_task = time.monotonic()
+        self._last_task = self._clock.now()
         self._killed: float | None = None
         gc.freeze()  # else the copies' garbage collection would copy this process's memory
 
     @property
     def pause(self) -> float:
         """How long to wait until the next look."""
-        share = _SHARE * (time.monotonic() - self._last_task)
+        share = _SHARE * (self._clock.now() - self._last_task)
         return max(_SHORTEST_PAUSE, min(share, _LONGEST_PAUSE))
 
     @property
     def is_stuck(self) -> bool:
         """Whether a courier was killed, and no task has come for longer than that takes Flower."""
-        return self._killed is not None and time.monotonic() - self._killed > _STUCK_SECONDS
+        return self._killed is not None and self._clock.now() - self._killed > _STUCK_SECONDS
 
     def look(self) -> None:
         """Fork a courier for the next task, if there is one."""
@@ -82,7 +84,7 @@ class Couriers:
                 raise
             return
         if found.HasField("task") and found.token:
-            self._last_task, self._killed = time.monotonic(), None
+            self._last_task, self._killed = self._clock.now(), None
             self._launch(found.task, found.token)
 
     def _launch(self, task: Task, token: str) -> None:
@@ -105,7 +107,7 @@ class Couriers:
             if os.WIFSIGNALED(status):
                 number = signal.Signals(os.WTERMSIG(status)).name
                 print(f"a courier was killed ({number})", flush=True)  # noqa: T201
-                self._killed = time.monotonic()
+                self._killed = self._clock.now()
 
 
 def _be_a_courier(address: str, token: str, executor: int) -> NoReturn:

@@ -46,9 +46,8 @@ class Answer:
 class WaitingRoom(asyncio.DatagramProtocol):
     """Who waits, and who wants to know when somebody comes in."""
 
-    def __init__(self, superlink: httpx.AsyncClient, *, hold: float = HOLD_SECONDS) -> None:
+    def __init__(self, superlink: httpx.AsyncClient) -> None:
         self._superlink = superlink
-        self._hold = hold
         self._waiting: dict[int, asyncio.Event] = {}
         self._ringers: dict[int, Any] = {}
         self._rung: Counter[int] = Counter()
@@ -86,7 +85,7 @@ class WaitingRoom(asyncio.DatagramProtocol):
         self, node: int, called: asyncio.Event, answer: Answer, headers: Headers, body: bytes
     ) -> Answer:
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._hold
+        until = loop.time() + HOLD_SECONDS
         while answer.says_no_message and (left := until - loop.time()) > 0:
             pause = max(_LOOK_SECONDS, len(self._waiting) / _ASKED_PER_SECOND)
             with suppress(TimeoutError):
