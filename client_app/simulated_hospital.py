@@ -71,7 +71,7 @@ def _study(local: LocalSettings, hospitals: int, seed: int) -> SimulatedStudy:
 
 
 class ContextState(MutableMapping[str, bytes]):
-    """A hospital's state, kept by Flower between messages, because Ray's actors partition no memory."""
+    """A hospital's state, kept by Flower between messages, because Ray's actors share no memory."""
 
     def __init__(self, context: Context) -> None:
         if _RECORD not in context.state:
