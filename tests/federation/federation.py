@@ -125,7 +125,7 @@ class Federation:
         fingerprint = Roster.from_signed((self.study / "roster").read_bytes()).fingerprint
         invoke(
             hospital_commands, "join", str(sent / "roster"),
-            "--folder", str(self.hospital(name)), "--yes", fingerprint,
+            "--folder", str(self.hospital(name)), "--fingerprint", fingerprint,
         )  # fmt: skip
 
     def coordinator(self, *arguments: str) -> str:

@@ -69,7 +69,7 @@ class Coordinator:
         place = HospitalFolder(self.study.folder.parent / name)
         card, _ = initialise(place, name, "")
         study_members.add(self.study, card)
-        place.keep_connection(self.study.connection())
+        place.save_connection(self.study.connection())
         self.hospitals[name] = place
         return place
 
