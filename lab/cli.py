@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from operation.renamed import renamed_options
+from operation.renames import renamed_options
 
 app = typer.Typer(no_args_is_help=True)
 _EXAMPLES = renamed_options({"--samples": "--examples"})

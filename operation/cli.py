@@ -14,7 +14,7 @@ import click
 import typer
 from typer.core import TyperGroup
 
-from operation.renamed import renamed_options
+from operation.renames import renamed_options
 
 
 class Entry(NamedTuple):
