@@ -54,7 +54,7 @@ def found(folder: Path, *, name: str, address: str, listen: str, internal_port: 
     # Last: with it, the folder is a study's.
     files.write_new(folder / "study.toml", _toml(file).encode(), mode=0o644)
     study.write_connection()
-    files.sync(folder)
+    files.sync_folder(folder)
     return study
 
 
