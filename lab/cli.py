@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from operation.renamed import renamed_commands, renamed_options
+from operation.renames import renamed_commands, renamed_options
 
 app = typer.Typer(no_args_is_help=True, cls=renamed_commands({"plan": "bound"}))
 _EXAMPLES = renamed_options({"--samples": "--examples"})

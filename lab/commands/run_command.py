@@ -21,7 +21,7 @@ from lab.sweep.live_view import watching
 from lab.sweep.pool import INPUT_ERRORS, SweepFailed
 from lab.sweep.ready import ready
 from lab.sweep.sweep import left
-from operation.set_options import assigned
+from operation.set_options import parse_set_options
 
 
 def requests_of(
@@ -46,7 +46,7 @@ def requests_of(
         if dataset is not None:
             if names:
                 raise click.UsageError("give the names of experiments or --dataset, not both")
-            values = assigned(assignments)
+            values = parse_set_options(assignments)
             experiments = [own_data(dataset, hospitals, examples, values)]
         elif not names:
             raise click.UsageError("name an experiment (feddc lab list) or give --dataset")

@@ -12,7 +12,7 @@ import click
 import typer
 from rich.console import Console
 
-from operation.set_options import assigned
+from operation.set_options import parse_set_options
 
 if TYPE_CHECKING:  # these import torch, which `feddc --help` can do without
     from operation.config import Scalar
@@ -157,7 +157,7 @@ def simulate(
 def merged(options: "Mapping[str, Scalar]", assignments: list[str] | None) -> "dict[str, Scalar]":
     """Merge the options and the `--set` assignments into one run config."""
     values = dict(options)
-    for key, value in assigned(assignments).items():
+    for key, value in parse_set_options(assignments).items():
         if key in values:
             raise click.UsageError(f"{key} is given twice (command line)")
         values[key] = value

@@ -12,11 +12,10 @@ from uuid import uuid4
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
 from client_app.courier import app as courier
 from operation.config import Scalar
+from operation.flower.grid import Run, set_message_id, set_task_identity
 from server_app.config.run_config import Settings
 from server_app.run.simulated_run import run
 
@@ -35,7 +34,7 @@ class InProcessGrid(Grid):
 
     def __init__(self, client_app: ClientApp, nodes: int, run_config: Mapping[str, Scalar]) -> None:
         # Flower gives messages the identity of the task that sends them; here that is this process.
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+        set_task_identity(run_id=1, node_id=1, task_id=1)
         self._client_app = client_app
         self._contexts = {
             100 + position: Context(
@@ -61,7 +60,7 @@ class InProcessGrid(Grid):
         ids = []
         for message in messages:
             identifier = str(uuid4())
-            message.metadata.__dict__["_message_id"] = identifier
+            set_message_id(message, identifier)
             self._pending[identifier] = message
             ids.append(identifier)
         return ids

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from operation import process_group
 from operation.config import Scalar
+from operation.flower.environment import superlink_environment
 
 if TYPE_CHECKING:
     from operation.flower.control_api import ControlApi, RunStatus
 
-_PACKAGES = Path(__file__).resolve().parents[2]
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _START_SECONDS, _GONE_SECONDS, _LOOK_SECONDS = 120.0, 5.0, 2.0
 
@@ -174,13 +174,7 @@ class _SimulationProcess:
 
 def _environment(home: Path) -> dict[str, str]:
     """Return the environment of everything the SuperLink starts."""
-    scripts = str(Path(sys.executable).parent)
-    ours = {
-        process_group.MARK: str(home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+    return superlink_environment(home, poll_seconds=0.05) | {
         "RAY_TMPDIR": str(home),
         "RAY_USAGE_STATS_ENABLED": "0",
         # Flower's actors have an environment of their own, for which Ray's early workers do not
@@ -190,11 +184,7 @@ def _environment(home: Path) -> dict[str, str]:
         "SPT_NOENV": "1",
         # Leave the GPUs visible to the actors, which share them.
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        "PATH": _joined(scripts, os.environ.get("PATH")),  # Flower calls its commands by name
-        "PYTHONPATH": _joined(str(_PACKAGES), os.environ.get("PYTHONPATH")),
-        "NO_PROXY": f"127.0.0.1,localhost,{os.environ.get('NO_PROXY', '')}",
     }
-    return {"OMP_NUM_THREADS": "1"} | dict(os.environ) | ours
 
 
 def _ray_cpus(nodes: int, cpus: int | None) -> int | None:
@@ -209,10 +199,6 @@ def _ray_cpus(nodes: int, cpus: int | None) -> int | None:
 def joins_ray_cluster() -> bool:
     """Return whether RAY_ADDRESS names a running Ray cluster, which has its own size."""
     return os.environ.get("RAY_ADDRESS", "local") != "local"
-
-
-def _joined(first: str, rest: str | None) -> str:
-    return f"{first}{os.pathsep}{rest}" if rest else first
 
 
 def _reserved_port() -> tuple[socket.socket, int]:

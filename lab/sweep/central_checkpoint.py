@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from lab.sweep.record import Point
 from learning.metrics import Metrics
 from learning.trainer import Arrays, Network, Progress
+from operation import files
 from operation.config import SettingsError
 
 _SECONDS_BETWEEN = 60.0
@@ -70,9 +71,8 @@ class CentralCheckpoints:
             "hits_since": state.hits_since,
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._path.with_name(f"{self._path.name}.tmp")
-        save_file(tensors, draft, metadata={"state": json.dumps(saved)})
-        draft.replace(self._path)  # whole or not at all
+        with files.replacing(self._path, durable=False) as draft:
+            save_file(tensors, draft, metadata={"state": json.dumps(saved)})
         self._kept = time.monotonic()
 
     def load(self, network: Network) -> CentralState | None:

@@ -1,6 +1,5 @@
 """The folder of a comparison: the request, one file per finished trial, and the results."""
 
-import fcntl
 import json
 import os
 import secrets
@@ -16,6 +15,8 @@ from lab.experiments import ExperimentError
 from lab.sweep.differences import differences
 from lab.sweep.plan import Request
 from lab.sweep.record import Record
+from operation import files
+from operation.locks import LockHeld, ProcessLock
 
 _REQUEST, _RESULTS, _CLOCK, _LOCK = "sweep.json", "results.json", "clock.json", ".lock"
 
@@ -81,24 +82,21 @@ class RunFolder:
     def _lock(self) -> Iterator[None]:
         """Hold the folder as long as this process lives, however it ends."""
         path = self.path / _LOCK
+        lock = ProcessLock(path, mode=0o644)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            file = path.open("a+")
+            lock.acquire(str(os.getpid()))
         except OSError as error:
             raise ExperimentError(f"{path} can't be written: {error.strerror}") from error
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                file.seek(0)
-                raise ExperimentError(
-                    f"{self.path} is in use by process {file.read().strip() or 'unknown'}: wait "
-                    "until it ends, or choose another --run-dir"
-                ) from error
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+        except LockHeld as error:
+            raise ExperimentError(
+                f"{self.path} is in use by process {error.holder or 'unknown'}: wait until it "
+                "ends, or choose another --run-dir"
+            ) from error
+        try:
             yield
+        finally:
+            lock.release()
 
     @property
     def seconds(self) -> float:
@@ -167,9 +165,8 @@ class RunFolder:
         path = self.path / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_name(f"{path.name}.tmp")
-            draft.write_text(json.dumps(values, ensure_ascii=False, indent=1) + "\n", "utf-8")
-            draft.replace(path)
+            text = json.dumps(values, ensure_ascii=False, indent=1) + "\n"
+            files.replace(path, text.encode())
         except OSError as error:
             raise ExperimentError(f"{path} can't be written: {error.strerror}") from error
         return path

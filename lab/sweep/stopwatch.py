@@ -4,6 +4,8 @@ import json
 import time
 from pathlib import Path
 
+from operation import files
+
 _SECONDS_BETWEEN = 60.0
 
 
@@ -27,9 +29,8 @@ class Stopwatch:
             return
         self._noted = self.clock()
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._path.with_name(f"{self._path.name}.tmp")
-        draft.write_text(json.dumps({"seconds": round(self.seconds, 3)}), "utf-8")
-        draft.replace(self._path)
+        with files.replacing(self._path, durable=False) as draft:
+            draft.write_text(json.dumps({"seconds": round(self.seconds, 3)}), "utf-8")
 
 
 def _read(path: Path | None) -> float:

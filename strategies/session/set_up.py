@@ -13,12 +13,12 @@ from protocol.descriptor import Descriptor
 from protocol.messages import (
     Announcement,
     Close,
-    ExchangeShares,
-    OpenShares,
+    ExchangeKeyShares,
+    KeyShares,
+    OpenKeyShares,
     Ready,
     Reply,
     SetUp,
-    Shares,
 )
 
 from .exchange import Answer, Produce
@@ -65,27 +65,27 @@ def _make_keys(
     *,
     timeout: float,
 ) -> None:
-    request = ExchangeShares(experiment=experiment, payload=to_bundle(announcements))
+    request = ExchangeKeyShares(experiment=experiment, payload=to_bundle(announcements))
     answers = members.ask_all(request, timeout=timeout)
     sealed: dict[str, dict[str, bytes]] = {}
-    for name, reply in _all(Shares, answers, "exchange keys").items():
+    for name, reply in _all(KeyShares, answers, "exchange keys").items():
         try:
             sealed[name] = from_bundle(reply.payload)
         except BundleError as error:
-            raise ExperimentFailed(f"{name} sent no shares: {error}") from error
+            raise ExperimentFailed(f"{name} sent no key shares: {error}") from error
     requests: dict[str, tuple[str, Produce]] = {}
     for recipient in members.names:
         pieces = {
             sender: shares[recipient] for sender, shares in sealed.items() if recipient in shares
         }
-        data = members.sign(OpenShares(experiment=experiment, payload=to_bundle(pieces)))
-        requests[recipient] = ("open-shares", partial(bytes, data))
-    answers = members.ask(requests, timeout=timeout, group="open-shares")
+        data = members.sign(OpenKeyShares(experiment=experiment, payload=to_bundle(pieces)))
+        requests[recipient] = ("open-key-shares", partial(bytes, data))
+    answers = members.ask(requests, timeout=timeout, group="open-key-shares")
     tags = {name: r.confirmation for name, r in _all(Ready, answers, "make its key").items()}
     if len(set(tags.values())) > 1:
         raise ExperimentFailed(
-            "the hospitals did not derive the same member key: one of them gave different shares "
-            "to different hospitals"
+            "the hospitals did not derive the same member key: one of them gave different key "
+            "shares to different hospitals"
         )
 
 

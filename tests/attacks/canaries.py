@@ -131,7 +131,7 @@ def recorded_run(**changes: Any) -> Recorded:
     """Run the real FedDC over hospitals whose patients are canaries: hand-overs, then the end."""
     study = new_study()
     for name, canary in canaries().items():
-        policy = Policy.parse({"unsealed": not changes.get("sealed", True)}, source="test")
+        policy = Policy.parse({"sealed": changes.get("sealed", True)}, source="test")
         in_process(study, name, Partition(name, patients(canary), patients(canary, 8)), policy)
     grid = Recorded(study)
     settings: dict[str, Any] = {"daisy_period": 1, "aggregation_period": None}

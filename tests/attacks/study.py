@@ -36,14 +36,14 @@ from protocol.messages import (
     Carries,
     Close,
     Closed,
-    ExchangeShares,
-    OpenShares,
+    ExchangeKeyShares,
+    KeyShares,
+    OpenKeyShares,
     Ready,
     Refusal,
     Reply,
     Request,
     SetUp,
-    Shares,
     Trained,
     TrainLeg,
     decode_reply,
@@ -158,18 +158,18 @@ class Experiment:
         for name in self.members:
             self.announced[name] = expect(Announcement, self.study.ask(name, self.set_up())).payload
 
-    def exchange(self, announced: Mapping[str, bytes] | None = None) -> ExchangeShares:
-        return ExchangeShares(experiment=self.id, payload=to_bundle(announced or self.announced))
+    def exchange(self, announced: Mapping[str, bytes] | None = None) -> ExchangeKeyShares:
+        return ExchangeKeyShares(experiment=self.id, payload=to_bundle(announced or self.announced))
 
-    def open(self, recipient: str, shares: Mapping[str, bytes] | None = None) -> OpenShares:
+    def open(self, recipient: str, shares: Mapping[str, bytes] | None = None) -> OpenKeyShares:
         sent = {
             name: sealed[recipient] for name, sealed in self.shares.items() if name != recipient
         }
-        return OpenShares(experiment=self.id, payload=to_bundle(shares or sent))
+        return OpenKeyShares(experiment=self.id, payload=to_bundle(shares or sent))
 
     def exchange_all(self) -> None:
         for name in self.members:
-            reply = expect(Shares, self.study.ask(name, self.exchange()))
+            reply = expect(KeyShares, self.study.ask(name, self.exchange()))
             self.shares[name] = from_bundle(reply.payload)
 
     def make_keys(self) -> None:

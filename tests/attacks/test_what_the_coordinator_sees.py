@@ -121,7 +121,7 @@ def test_no_key_and_no_patient_is_in_what_passes() -> None:
     experiment = study.experiment()
     for _ in range(3):
         experiment.leg()
-    secret_pages = ("sealing-key", "share", "member-key")
+    secret_pages = ("sealing-key", "key-share", "member-key")
     secrets = [experiment.secret(page, name) for page in secret_pages for name in NAMES]
     secrets += [identity.to_bytes() for identity in study.identities.values()]
     experiment.close()

@@ -41,9 +41,9 @@ ROSTER = Roster.make(
 )
 # Nothing rounded away and nothing kept back, so that figures can be compared.
 OPEN_POLICY: dict[str, Any] = {
-    "unsealed": True,
+    "sealed": False,
     "metric-decimals": 12,
-    "max-share-per-recipient": 1.0,
+    "maximum-fraction-per-recipient": 1.0,
 }
 TRAINING: dict[str, Any] = {
     "model": "mlp",

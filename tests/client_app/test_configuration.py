@@ -71,8 +71,12 @@ def test_a_place_may_be_anywhere(file: Path) -> None:
         ('name = "St Mary"', 'name = "St/Mary"', r"name must be 1 to 64 letters.* got 'St/Mary'"),
         ('name = "St Mary"', "", r"name is missing"),
         ('dataset = "csv"', "examples = 3", r"examples is for simulated hospitals only"),
-        ("minimum-cohort = 3", "unsealed = true", r"unsealed is for simulated hospitals only"),
-        ("[agent]", "[agents]", r"agents is not a section; there are hospital, data, policy"),
+        ("minimum-cohort = 3", "sealed = false", r"sealed is for simulated hospitals only"),
+        (
+            "[agent]",
+            "[agents]",
+            r"agents is not a section; the sections are hospital, data",
+        ),
         ("[agent]", "[agent", r"not TOML: .*line"),
         ('socket = "', 'socket = "' + "x" * 108, r"socket must be at most 107 bytes"),
     ],
@@ -88,6 +92,24 @@ def test_a_mistake_is_named_with_its_file_and_section(
     assert str(file) in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("former", "message"),
+    [
+        ("minimum-local-items = 2", "minimum-local-items was renamed: use minimum-local-examples"),
+        (
+            "max-share-per-recipient = 0.5",
+            "max-share-per-recipient was renamed: use maximum-fraction-per-recipient",
+        ),
+        ("unsealed = true", "unsealed was renamed: use sealed, with the opposite value"),
+    ],
+)
+def test_a_former_name_is_refused_with_the_new_one(former: str, message: str, file: Path) -> None:
+    _replace(file, "minimum-cohort = 3", former)
+
+    with pytest.raises(SettingsError, match=re.escape(f"{message} ({file}, [policy])")):
+        Configuration.read(file)
+
+
 def test_a_section_must_be_one(tmp_path: Path) -> None:
     path = tmp_path / "hospital.toml"
     path.write_text('data = "records.csv"')
@@ -97,7 +119,7 @@ def test_a_section_must_be_one(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"not there; `feddc hospital init`"):
+    with pytest.raises(SettingsError, match=r"no such file; create it with `feddc hospital init`"):
         Configuration.read(tmp_path / "hospital.toml")
 
 

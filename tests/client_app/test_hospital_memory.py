@@ -210,7 +210,7 @@ def test_a_closed_experiment_is_forgotten_with_its_keys() -> None:
     study = Study(optimizer="adam").make_keys()
     memory, here = study.memories[NAME], study.members[NAME]
     here.answer(leg(model()))
-    secrets = [memory[f"e1/{name}"] for name in ("sealing-key", "member-key", "share")]
+    secrets = [memory[f"e1/{name}"] for name in ("sealing-key", "member-key", "key-share")]
 
     assert isinstance(decode_reply(here.answer(close(model()))), Closed)
 

@@ -92,7 +92,7 @@ class Federation:
     # --- setting up -------------------------------------------------------------------------------
 
     def _found(self) -> None:
-        internal = free_port(3)  # the SuperLink's, the waiting room's next to it, the proxy's
+        internal = free_port(3)  # the SuperLink's, the long-poll server's next to it, the proxy's
         port = internal + 2
         self.coordinator(
             "init", "--name", "tests", "--address", f"localhost:{port}",
@@ -125,7 +125,7 @@ class Federation:
         fingerprint = Roster.from_signed((self.study / "roster").read_bytes()).fingerprint
         invoke(
             hospital_commands, "join", str(sent / "roster"),
-            "--folder", str(self.hospital(name)), "--yes", fingerprint,
+            "--folder", str(self.hospital(name)), "--fingerprint", fingerprint,
         )  # fmt: skip
 
     def coordinator(self, *arguments: str) -> str:

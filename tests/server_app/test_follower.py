@@ -15,6 +15,9 @@ from server_app.experiment.experiment_control import standing
 from server_app.experiment.experiment_folder import Experiment
 from server_app.experiment.flower_runs import FlowerRun, add_flower_run, flower_runs, metrics_length
 from server_app.experiment.follower import Outcome, follow
+from tests.fake_clock import FakeClock
+
+pytestmark = pytest.mark.timing
 
 LEG = {"event": "leg", "leg": 1, "ending": "hand-over"}
 END = {"event": "end", "status": "completed", "reason": ""}
@@ -50,14 +53,10 @@ def experiment(tmp_path: Path) -> Experiment:
 
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The ServerApps that are seen to be running; time passes quickly."""
+    """The ServerApps that are seen to be running."""
     seen = [4711]
     for module in (follower, experiment_control):
         monkeypatch.setattr(module, "server_apps", lambda _: list(seen))
-    monkeypatch.setattr(follower, "_READ_SECONDS", 0.001)
-    monkeypatch.setattr(follower, "_ASK_SECONDS", 0.0)
-    monkeypatch.setattr(follower, "_GONE_SECONDS", 0.01)
-    monkeypatch.setattr(follower, "_LINK_SECONDS", 0.01)
     return seen
 
 
@@ -66,8 +65,17 @@ def write(experiment: Experiment, *events: dict[str, Any]) -> None:
         file.writelines(json.dumps(event) + "\n" for event in events)
 
 
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
 def followed(
-    experiment: Experiment, api: FakeApi, position: int = 0, on_nodes: Callable[[], None] = int
+    experiment: Experiment,
+    api: FakeApi,
+    position: int = 0,
+    on_nodes: Callable[[], object] = int,
+    clock: FakeClock | None = None,
 ) -> tuple[Outcome, list[dict[str, Any]]]:
     seen: list[dict[str, Any]] = []
     outcome = follow(
@@ -77,6 +85,7 @@ def followed(
         FlowerRun(1, position),
         on_event=seen.append,
         on_nodes=lambda _: on_nodes(),
+        clock=clock or FakeClock(),
     )
     return outcome, seen
 
@@ -130,33 +139,54 @@ def test_an_exception_before_the_account_begins_is_told(
 
 
 def test_a_dead_server_app_is_noticed_though_flower_calls_it_running(
-    experiment: Experiment, processes: list[int]
+    experiment: Experiment, processes: list[int], clock: FakeClock
 ) -> None:
-    outcome, _ = followed(experiment, FakeApi(RUNNING), on_nodes=processes.clear)
+    began = clock.now()
+
+    outcome, _ = followed(experiment, FakeApi(RUNNING), on_nodes=processes.clear, clock=clock)
 
     assert not outcome.completed
     assert "the ServerApp has died" in outcome.reason
     assert "feddc coordinator resume" in outcome.reason
+    assert 6 < clock.now() - began < 12  # Flower itself needs most of a minute
 
 
-def test_a_dead_superlink_is_noticed(experiment: Experiment, processes: list[int]) -> None:
-    outcome, _ = followed(experiment, FakeApi(RUNNING, None))
+def test_a_dead_superlink_is_noticed(
+    experiment: Experiment, processes: list[int], clock: FakeClock
+) -> None:
+    began = clock.now()
+
+    outcome, _ = followed(experiment, FakeApi(RUNNING, None), clock=clock)
 
     assert "the SuperLink does not answer any more" in outcome.reason
+    assert 20 < clock.now() - began < 30
 
 
+@pytest.mark.parametrize("failures", [1, 5])  # asked every three seconds: up to 18 s away
 def test_a_superlink_that_comes_back_is_forgiven(
-    experiment: Experiment, processes: list[int]
+    failures: int, experiment: Experiment, processes: list[int]
 ) -> None:
     calls = iter(range(100))
 
     def write_the_end() -> None:
-        if next(calls) == 3:
+        if next(calls) == failures + 2:
             write(experiment, END)
 
-    api = FakeApi(RUNNING, None, RUNNING, RUNNING, DONE)
+    api = FakeApi(RUNNING, *[None] * failures, RUNNING, RUNNING, DONE)
 
     assert followed(experiment, api, on_nodes=write_the_end)[0].completed
+
+
+def test_the_end_waits_for_flower_but_not_for_ever(
+    experiment: Experiment, processes: list[int], clock: FakeClock
+) -> None:
+    write(experiment, END)
+    began = clock.now()
+
+    outcome, _ = followed(experiment, FakeApi(RUNNING), clock=clock)
+
+    assert outcome.completed
+    assert 60 <= clock.now() - began < 61
 
 
 def test_a_half_written_line_is_waited_for_and_a_broken_one_left_out(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_a_supernode_whose_key_is_not_registered_is_refused(
 ) -> None:
     stranger = HospitalFolder(coordinator.study.folder.parent / "stranger")
     initialise(stranger, "stranger", "")
-    stranger.keep_connection(coordinator.study.connection())
+    stranger.save_connection(coordinator.study.connection())
 
     with coordinator.connected(stranger, **proxies(way_out)) as node:
         node.wait_for("was turned away: the coordinator has not enrolled this SuperNode's key")
@@ -139,12 +139,12 @@ def test_a_supernode_does_not_connect_where_the_certificate_is_another_s(
         internal_port=1,
     )
     place = coordinator.hospitals["St Mary"]
-    place.keep_connection(other.connection())
+    place.save_connection(other.connection())
 
     with coordinator.connected(place, **proxies(way_out)) as node:
         node.wait_for("found another certificate than the study's")
         assert "SuperNode ID" not in node.text()
-    place.keep_connection(coordinator.study.connection())
+    place.save_connection(coordinator.study.connection())
 
 
 def test_a_killed_supernode_is_started_again(

@@ -269,7 +269,7 @@ def test_a_hospital_joins_with_what_the_coordinator_sends(
     feddc("roster", "--study", study.folder)
     join = ["hospital", "join", str(study.for_hospitals / "roster"), "--folder", str(place.path)]
 
-    done = CliRunner().invoke(app, [*join, "--yes", study.roster().fingerprint])
+    done = CliRunner().invoke(app, [*join, "--fingerprint", study.roster().fingerprint])
 
     assert done.exit_code == 0, done.output
     assert place.roster() == study.roster()
@@ -289,7 +289,7 @@ def test_a_way_to_another_coordinator_is_refused(
     (study.for_hospitals / "coordinator.json").write_text(evil.to_json())
     join = ["hospital", "join", str(study.for_hospitals / "roster"), "--folder", str(place.path)]
 
-    done = CliRunner().invoke(app, [*join, "--yes", study.roster().fingerprint])
+    done = CliRunner().invoke(app, [*join, "--fingerprint", study.roster().fingerprint])
 
     assert done.exit_code == 1
     assert "not signed by the coordinator" in done.stderr

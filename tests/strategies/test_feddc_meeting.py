@@ -6,15 +6,15 @@ import pytest
 from flwr.app import Message
 
 from protocol.messages import (
-    ExchangeShares,
+    ExchangeKeyShares,
     Hello,
     Introduction,
-    OpenShares,
+    KeyShares,
+    OpenKeyShares,
     Ready,
     Refusal,
     RefusalCode,
     SetUp,
-    Shares,
     TrainLeg,
     decode_reply,
     encode,
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("clock")
     [
         (at(Hello, 2, raises), "node 102 did not introduce itself: Flower error 2"),
         (at(Hello, 2, is_deaf), "node 102 did not introduce itself: no answer in 120 s"),
-        (at(Hello, 2, answers(Shares())), "node 102 did not introduce itself"),
+        (at(Hello, 2, answers(KeyShares())), "node 102 did not introduce itself"),
         (
             at(Hello, 2, answers(Introduction(hospital="alias"))),
             "alias, which is not on the roster",
@@ -44,15 +44,24 @@ pytestmark = pytest.mark.usefixtures("clock")
             at(SetUp, 2, answers(Refusal(code=RefusalCode.DESCRIPTOR_REFUSED))),
             f"{NAMES[2]} did not agree: refused: descriptor-refused",
         ),
-        (at(SetUp, 2, answers(Shares())), f"{NAMES[2]} did not agree: it answered something else"),
-        (at(ExchangeShares, 2, is_deaf), f"{NAMES[2]} did not exchange keys: no answer in 120 s"),
-        (at(ExchangeShares, 2, answers(Shares(payload=b"?"))), f"{NAMES[2]} sent no shares"),
         (
-            at(OpenShares, 2, answers(Refusal(code=RefusalCode.KEYS_REFUSED))),
+            at(SetUp, 2, answers(KeyShares())),
+            f"{NAMES[2]} did not agree: it answered something else",
+        ),
+        (
+            at(ExchangeKeyShares, 2, is_deaf),
+            f"{NAMES[2]} did not exchange keys: no answer in 120 s",
+        ),
+        (
+            at(ExchangeKeyShares, 2, answers(KeyShares(payload=b"?"))),
+            f"{NAMES[2]} sent no key shares",
+        ),
+        (
+            at(OpenKeyShares, 2, answers(Refusal(code=RefusalCode.KEYS_REFUSED))),
             f"{NAMES[2]} did not make its key: refused: keys-refused",
         ),
         (
-            at(OpenShares, 2, answers(Ready(confirmation="ab" * 32))),
+            at(OpenKeyShares, 2, answers(Ready(confirmation="ab" * 32))),
             "did not derive the same member key",
         ),
     ],

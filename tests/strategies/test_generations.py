@@ -22,7 +22,7 @@ from protocol.keys import Identity
 from protocol.messages import (
     Announcement,
     Carries,
-    ExchangeShares,
+    ExchangeKeyShares,
     Refusal,
     RefusalCode,
     SetUp,
@@ -84,7 +84,7 @@ class Study(InProcessGrid):
             MappingStore(self.memories[name]),
             identity=IDENTITIES[name],
             roster=self.pinned[name],
-            policy=Policy.parse({"max-share-per-recipient": 1.0}, source="test"),
+            policy=Policy.parse({"maximum-fraction-per-recipient": 1.0}, source="test"),
         )
 
     def _deliver(self, message: Message) -> Message:
@@ -193,7 +193,7 @@ def test_a_run_killed_while_it_opens_an_generation_goes_on(tmp_path: Path) -> No
             (message,) = messages
             request = decode_signed_request(from_records(message.content))
             second = self.pinned["east"] is SECOND
-            if self.doomed and second and isinstance(request, ExchangeShares):
+            if self.doomed and second and isinstance(request, ExchangeKeyShares):
                 self.doomed = False
                 raise Killed
             return super().push_messages([message])

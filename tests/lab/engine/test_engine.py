@@ -212,7 +212,7 @@ def with_dropout(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     model = Model("with-dropout", (), partial(_WithDropout))
     monkeypatch.setitem(registry._BUILT_IN, "with-dropout", model)
     yield {"model": "with-dropout", "model_options": "{}"}
-    local_training._workbench.cache_clear()
+    local_training._shared_network.cache_clear()
 
 
 def test_dropout_is_drawn_from_the_same_streams(
