@@ -7,8 +7,8 @@ from typing import NoReturn
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
-from flwr.supercore import log
 
+from operation.flower.logger import log
 from protocol.descriptor import Init
 from protocol.schedule import Ending
 from strategies.identifiers import Position

@@ -38,7 +38,7 @@ def run_strategy(
                 quorum=algorithm.quorum,
                 quorum_wait=algorithm.quorum_wait,
                 start_timeout=algorithm.start_timeout,
-                sealed=algorithm.sealing,
+                sealed=algorithm.sealed,
                 observer=recorder,
             ),
             daisy_period=algorithm.daisy_period or None,

@@ -4,7 +4,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from learning.trainer import TaskSpec
 from protocol.randomness import derive_seed, shared_init_seed
 from protocol.study.simulated_study import simulated_study
@@ -25,7 +25,7 @@ def run(grid: Grid, settings: Settings) -> dict[str, Any]:
     route_seed = derive_seed(algorithm.seed, "route")
     training_seed = derive_seed(algorithm.seed, "training")
     dataset = load_dataset(settings.local, algorithm.seed)
-    shares = load_shares(settings.local, algorithm.hospitals, algorithm.seed)
+    shares = load_partitions(settings.local, algorithm.hospitals, algorithm.seed)
     study = simulated_study(algorithm.seed, [share.name for share in shares])
     task = TaskSpec(dataset.shape, len(dataset.classes))
     seed = shared_init_seed(training_seed)

@@ -3,8 +3,8 @@
 from logging import WARNING
 
 from flwr.serverapp import Grid
-from flwr.supercore import log
 
+from operation.flower.logger import log
 from protocol.messages import Hello, Introduction
 from protocol.study.roster import Roster
 from strategies.identifiers import HospitalName, NodeId, Position

@@ -4,9 +4,8 @@ import math
 from collections.abc import Mapping
 from logging import WARNING
 
-from flwr.supercore import log
-
 from operation.clock import Clock
+from operation.flower.logger import log
 from protocol.schedule import Ending, Leg
 from strategies.identifiers import Position
 from strategies.routing.planner import Plan

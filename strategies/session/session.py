@@ -9,8 +9,8 @@ from logging import INFO, WARNING
 
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
-from flwr.supercore import log
 
+from operation.flower.logger import log
 from protocol.descriptor import Descriptor
 from protocol.messages import Carries
 from protocol.model_bytes import ModelState, Wire

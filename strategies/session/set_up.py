@@ -14,12 +14,12 @@ from protocol.descriptor import Descriptor, Scalar
 from protocol.messages import (
     Announcement,
     Close,
-    ExchangeShares,
-    OpenShares,
+    ExchangeKeyShares,
+    KeyShares,
+    OpenKeyShares,
     Ready,
     Reply,
     SetUp,
-    Shares,
 )
 from protocol.model_bytes import Wire
 from strategies.identifiers import HospitalName
@@ -125,10 +125,10 @@ def _make_keys(
     *,
     timeout: float,
 ) -> None:
-    request = ExchangeShares(experiment=experiment, payload=to_bundle(announcements))
+    request = ExchangeKeyShares(experiment=experiment, payload=to_bundle(announcements))
     answers = members.ask_all(request, timeout=timeout)
     sealed: dict[str, dict[str, bytes]] = {}
-    for name, reply in _all(Shares, answers, "exchange keys").items():
+    for name, reply in _all(KeyShares, answers, "exchange keys").items():
         try:
             sealed[name] = from_bundle(reply.payload)
         except BundleError as error:
@@ -138,14 +138,14 @@ def _make_keys(
         pieces = {
             sender: shares[recipient] for sender, shares in sealed.items() if recipient in shares
         }
-        data = members.sign(OpenShares(experiment=experiment, payload=to_bundle(pieces)))
-        requests[recipient] = WholeRequest("open-shares", data)
-    answers = members.ask_each(requests, timeout=timeout, group="open-shares")
+        data = members.sign(OpenKeyShares(experiment=experiment, payload=to_bundle(pieces)))
+        requests[recipient] = WholeRequest("open-key-shares", data)
+    answers = members.ask_each(requests, timeout=timeout, group="open-key-shares")
     tags = {name: r.confirmation for name, r in _all(Ready, answers, "make its key").items()}
     if len(set(tags.values())) > 1:
         raise ExperimentFailed(
-            "the hospitals did not derive the same member key: one of them gave different shares "
-            "to different hospitals"
+            "the hospitals did not derive the same member key: one of them gave different key "
+            "shares to different hospitals"
         )
 
 

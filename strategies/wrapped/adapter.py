@@ -15,9 +15,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import Strategy
-from flwr.supercore import log
 from numpy.typing import NDArray
 
+from operation.flower.logger import log
 from protocol.model_bytes import Arrays, ModelState
 from strategies.identifiers import NodeId
 

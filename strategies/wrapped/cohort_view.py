@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
+
+from operation.flower.grid import Run
 
 
 class CohortView(Grid):

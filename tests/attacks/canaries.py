@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from client_app.hospital.policy import Policy
 from lab.flower.in_process import InProcessGrid
-from learning.data import Examples, Share
+from learning.data import Examples, Partition
 from protocol import envelope
 from protocol.envelope import Context as Place
 from protocol.keys import SealingKey
@@ -132,8 +132,8 @@ def recorded_run(*, sealed: bool = True) -> Recorded:
     """Run the real FedDC over hospitals whose patients are canaries: hand-overs, then the end."""
     study = new_study()
     for name, canary in canaries().items():
-        policy = Policy.parse({"unsealed": not sealed}, source="test")
-        in_process(study, name, Share(name, patients(canary), patients(canary, 8)), policy)
+        policy = Policy.parse({"sealed": sealed}, source="test")
+        in_process(study, name, Partition(name, patients(canary), patients(canary, 8)), policy)
     grid = Recorded(study)
     strategy = FedDC(
         FedAvg(),

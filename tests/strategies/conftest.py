@@ -10,7 +10,7 @@ import pytest
 @pytest.fixture
 def run_open(run_tiny: Any) -> Any:
     """Run without envelopes: they take time, and no aggregate depends on them."""
-    return lambda **changes: run_tiny(**{"sealing": False} | changes)
+    return lambda **changes: run_tiny(**{"sealed": False} | changes)
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def test_result_and_observer_tell_the_whole_story() -> None:
         seen.append(leg)
         return MetricRecord({"norm": float(sum(np.abs(a.numpy()).sum() for a in arrays.values()))})
 
-    outcome, start = prepare(UnrulyGrid(tiny(sealing=True)))
+    outcome, start = prepare(UnrulyGrid(tiny(sealed=True)))
     start(evaluate_fn=evaluate)
     result, diary = outcome.result, outcome.diary
     assert result is not None
@@ -65,7 +65,7 @@ def test_every_hospital_is_delivered_the_final_model() -> None:
 
 @pytest.mark.parametrize("changes", [{}, {"random_schedule": True}, {"fraction": 0.5}])
 def test_the_route_seed_is_in_no_byte_that_leaves_the_coordinator(changes: dict[str, Any]) -> None:
-    outcome = run(UnrulyGrid(tiny(init="own", sealing=True)), **changes)
+    outcome = run(UnrulyGrid(tiny(init="own", sealed=True)), **changes)
     training_seed = outcome.strategy.study.training_seed
     assert len(outcome.grid.asked) > 6 + 6 + 6  # greeting, agreement and closing are among them
     for _, data in outcome.grid.asked:
@@ -79,7 +79,7 @@ def test_the_route_seed_is_in_no_byte_that_leaves_the_coordinator(changes: dict[
 
 
 def test_a_hand_over_names_its_recipient_and_nothing_tells_the_sender() -> None:
-    outcome = run(UnrulyGrid(tiny(sealing=True)))
+    outcome = run(UnrulyGrid(tiny(sealed=True)))
     for _, data in outcome.grid.asked:
         request = decode_signed_request(data)
         if isinstance(request, TrainLeg):

@@ -6,15 +6,15 @@ import pytest
 from flwr.app import Message
 
 from protocol.messages import (
-    ExchangeShares,
+    ExchangeKeyShares,
     Hello,
     Introduction,
-    OpenShares,
+    KeyShares,
+    OpenKeyShares,
     Ready,
     Refusal,
     RefusalCode,
     SetUp,
-    Shares,
     TrainLeg,
     decode_reply,
     encode,
@@ -32,7 +32,7 @@ from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, prepare
     [
         (at(Hello, 2, raises), "node 102 did not introduce itself: Flower error 2"),
         (at(Hello, 2, is_deaf), "node 102 did not introduce itself: no answer in 120 s"),
-        (at(Hello, 2, answers(Shares())), "node 102 did not introduce itself"),
+        (at(Hello, 2, answers(KeyShares())), "node 102 did not introduce itself"),
         (
             at(Hello, 2, answers(Introduction(hospital="alias"))),
             "alias, which is not on the roster",
@@ -42,15 +42,24 @@ from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, prepare
             at(SetUp, 2, answers(Refusal(code=RefusalCode.DESCRIPTOR_REFUSED))),
             f"{NAMES[2]} did not agree: refused: descriptor-refused",
         ),
-        (at(SetUp, 2, answers(Shares())), f"{NAMES[2]} did not agree: unexpected reply type"),
-        (at(ExchangeShares, 2, is_deaf), f"{NAMES[2]} did not exchange keys: no answer in 120 s"),
-        (at(ExchangeShares, 2, answers(Shares(payload=b"?"))), f"{NAMES[2]} sent no key shares"),
         (
-            at(OpenShares, 2, answers(Refusal(code=RefusalCode.KEYS_REFUSED))),
+            at(SetUp, 2, answers(KeyShares())),
+            f"{NAMES[2]} did not agree: unexpected reply type",
+        ),
+        (
+            at(ExchangeKeyShares, 2, is_deaf),
+            f"{NAMES[2]} did not exchange keys: no answer in 120 s",
+        ),
+        (
+            at(ExchangeKeyShares, 2, answers(KeyShares(payload=b"?"))),
+            f"{NAMES[2]} sent no key shares",
+        ),
+        (
+            at(OpenKeyShares, 2, answers(Refusal(code=RefusalCode.KEYS_REFUSED))),
             f"{NAMES[2]} did not make its key: refused: keys-refused",
         ),
         (
-            at(OpenShares, 2, answers(Ready(confirmation="ab" * 32))),
+            at(OpenKeyShares, 2, answers(Ready(confirmation="ab" * 32))),
             "did not derive the same member key",
         ),
     ],
@@ -58,7 +67,7 @@ from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, prepare
 def test_an_experiment_begins_with_all_members_agreed_or_not_at_all(
     rule: Rule, message: str
 ) -> None:
-    grid = UnrulyGrid(tiny(sealing=True), rule)
+    grid = UnrulyGrid(tiny(sealed=True), rule)
     with pytest.raises(ExperimentFailed, match=message):
         run(grid)
     assert not any(isinstance(r, TrainLeg) for _, _, r in grid.conversation())

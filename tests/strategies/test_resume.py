@@ -74,7 +74,7 @@ def assert_resumes(
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_anywhere_a_run_goes_on_to_the_same_model(tmp_path: Path, after: bool) -> None:
-    settings = {"sealing": True, "rounds": 4, "aggregation_period": 2, "hospitals": 3}
+    settings = {"sealed": True, "rounds": 4, "aggregation_period": 2, "hospitals": 3}
     expected, calls = undisturbed(tmp_path, FedAdam, **settings)
     for at in range(4, calls + 1):  # after the greeting, which is no part of the experiment
         assert_resumes(tmp_path / f"{at}", FedAdam, expected, at, after, **settings)

@@ -157,7 +157,7 @@ class Outcome:
 def tiny(**changes: Any) -> Settings:
     changed = {key.replace("_", "-"): value for key, value in changes.items()}
     # Unsealed unless said otherwise: envelopes take time, and their content can't be looked at.
-    return Settings.from_run_config(TINY | {"sealing": False} | changed, source="test")
+    return Settings.from_run_config(TINY | {"sealed": False} | changed, source="test")
 
 
 def prepare(
@@ -181,7 +181,7 @@ def prepare(
         "fraction": a.fraction,
         "weighting": a.weighting,
         "init": a.init,
-        "sealed": a.sealing,
+        "sealed": a.sealed,
         "permutation": a.permutation,
         "route_seed": ROUTE_SEED,
         "training_seed": training_seed,
