@@ -3,9 +3,6 @@
 Flower's own executor starts a new Python for every message. This process has imported all that a
 ClientApp's process needs, and has a copy of itself run Flower's code for it, unchanged: a process
 of its own, as ever. One that is killed is noticed by the SuperNode when its heartbeats cease.
-
-What is imported from Flower here is not its public interface: flwr is pinned to one minor version,
-and the test with a real SuperNode notices when it moves.
 """
 
 import gc
@@ -18,16 +15,9 @@ import traceback
 from contextlib import suppress
 from typing import NoReturn
 
-import httpx
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
-from flwr.proto.task_pb2 import Task
-from flwr.supercore.constant import TaskType
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supernode.runtime.run_clientapp import run_clientapp
-
 from client_app import courier as courier  # imported for the copies, which find it done
 from operation.clock import Clock
+from operation.flower.tasks import AcquiredTask, TaskSource, run_clientapp
 from operation.supervision import end_with_parent
 
 _HOST = "127.0.0.1"
@@ -49,14 +39,7 @@ class Couriers:
     def __init__(self, port: int, clock: Clock | None = None) -> None:
         self._clock = clock or Clock()
         self._address = f"{_HOST}:{port}"
-        self._client = RuntimeHttpClient.from_server_address(
-            self._address,
-            insecure=True,  # it never leaves this machine
-            root_certificates=None,
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="SuperExec")],
-        )
-        # All kinds are taken: one that nobody took would keep the SuperNode waiting for ever.
-        self._request = AcquireTaskRequest(supported_task_types=[str(kind) for kind in TaskType])
+        self._tasks = TaskSource(self._address)
         self._couriers: set[int] = set()
         self._last_task = self._clock.now()
         self._killed: float | None = None
@@ -76,27 +59,19 @@ class Couriers:
     def look(self) -> None:
         """Fork a courier for the next task, if there is one."""
         self._bury()
-        try:
-            found = self._client.AcquireTask(self._request)
-        except httpx.TransportError:  # the SuperNode is starting or ending
-            return
-        except httpx.HTTPStatusError as error:
-            if not error.response.is_server_error:
-                raise
-            return
-        if found.HasField("task") and found.token:
+        if task := self._tasks.acquire():
             self._last_task, self._killed = self._clock.now(), None
-            self._launch(found.task, found.token)
+            self._launch(task)
 
-    def _launch(self, task: Task, token: str) -> None:
-        if task.type != TaskType.CLIENT_APP:
+    def _launch(self, task: AcquiredTask) -> None:
+        if not task.is_for_a_clientapp:
             # Left alone it expires, which answers the message with an error.
-            print(f"a task of kind {task.type} is none for a courier", flush=True)  # noqa: T201
+            print(f"a task of kind {task.kind} is none for a courier", flush=True)  # noqa: T201
             return
         executor = os.getpid()
         sys.stdout.flush()
         if (courier_pid := os.fork()) == 0:
-            _be_a_courier(self._address, token, executor)
+            _be_a_courier(self._address, task.token, executor)
         self._couriers.add(courier_pid)
 
     def _bury(self) -> None:

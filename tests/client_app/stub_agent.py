@@ -29,7 +29,7 @@ class StubHospital:
         self._write(b"ends " + data[:100])
         return b"answer to " + data
 
-    def turned_away(self, detail: str) -> None:
+    def record_oversized(self) -> None:
         self._write(b"turned away")
 
     def _write(self, line: bytes) -> None:
