@@ -1,4 +1,4 @@
-"""Couriers from the warm executor, with a real SuperNode: notice when Flower has moved."""
+"""The courier pool with a real SuperNode: notices when Flower has changed."""
 
 import json
 import os
@@ -35,13 +35,13 @@ class Node:
         )
         self.api = ControlApi(address)
         wait_until(lambda: is_up(address), 90)
-        self.executor = self._start(
+        self.runner = self._start(
             *(sys.executable, "-P", "-m", "client_app.connect.supernode_runner", port),
             *(programs / "flower-supernode", "--insecure", "--superlink", address),
             *("--isolation=process", "--port", port),
         )
         wait_until(lambda: any(node.is_online for node in self.api.nodes()), 90)
-        (self.supernode,) = children(self.executor.pid)
+        (self.supernode,) = children(self.runner.pid)
 
     def ask(self, *asks: str, seconds: float = 120) -> list[Any]:
         """Run an app that asks the courier for these things, and return what it answered."""
@@ -96,14 +96,14 @@ def node(tmp_path: Path) -> Iterator[Node]:
     made.close()
 
 
-def test_every_message_gets_a_process_of_its_own_forked_from_the_executor(node: Node) -> None:
+def test_every_message_gets_a_process_of_its_own_forked_from_the_runner(node: Node) -> None:
     first, second, failed, last = node.ask("tell", "tell", "raise", "tell")
 
-    assert {told["parent"] for told in (first, second, last)} == {node.executor.pid}
+    assert {told["parent"] for told in (first, second, last)} == {node.runner.pid}
     assert len({told["pid"] for told in (first, second, last)}) == 3
     assert not any(told["torch"] for told in (first, second, last))
     assert failed == RAISED
-    wait_until(lambda: children(node.executor.pid) == [node.supernode], 20)  # none is left
+    wait_until(lambda: children(node.runner.pid) == [node.supernode], 20)  # none is left
 
 
 @pytest.mark.slow
@@ -111,25 +111,25 @@ def test_a_killed_courier_is_an_error_and_the_next_message_is_answered(node: Nod
     crashed, told = node.ask("die", "tell", seconds=240)
 
     assert crashed == CRASHED
-    assert told["parent"] == node.executor.pid
+    assert told["parent"] == node.runner.pid
     assert "a courier was killed (SIGKILL)" in node.log()
 
 
-def test_the_executor_ends_with_its_supernode(node: Node) -> None:
+def test_the_runner_ends_with_its_supernode(node: Node) -> None:
     os.kill(node.supernode, signal.SIGKILL)
 
-    assert node.executor.wait(20) == 128 + signal.SIGKILL
+    assert node.runner.wait(20) == 128 + signal.SIGKILL
 
 
-def test_the_supernode_ends_with_its_executor(node: Node) -> None:
-    node.executor.kill()
+def test_the_supernode_ends_with_its_runner(node: Node) -> None:
+    node.runner.kill()
 
     wait_until(lambda: not is_alive(node.supernode), 20)
 
 
 def test_told_to_stop_the_supernode_signs_off(node: Node) -> None:
-    node.executor.terminate()
+    node.runner.terminate()
 
-    node.executor.wait(20)
+    node.runner.wait(20)
     assert "SuperNode terminated gracefully" in node.log()
     assert not any(found.is_online for found in node.api.nodes())
