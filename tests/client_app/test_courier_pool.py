@@ -127,7 +127,7 @@ def test_the_supernode_ends_with_its_runner(node: Node) -> None:
     wait_until(lambda: not is_alive(node.supernode), 20)
 
 
-def test_told_to_stop_the_supernode_signs_off(node: Node) -> None:
+def test_a_signal_lets_the_supernode_deactivate_its_node(node: Node) -> None:
     node.runner.terminate()
 
     node.runner.wait(20)

@@ -191,7 +191,7 @@ def test_bytes_and_the_end_of_each_way_pass_unchanged(
     assert "3000000 bytes out, 3000009 bytes in" in line
 
 
-def test_two_forwarders_lead_from_loopback_over_a_socket_to_the_coordinator(
+def test_two_forwarders_connect_loopback_over_a_socket_to_the_coordinator(
     start: Start, coordinator: _Coordinator, tmp_path: Path
 ) -> None:
     """As in the containers: the courier's on loopback, the other with the network."""
@@ -219,7 +219,7 @@ def test_a_proxy_is_asked_for_exactly_the_address_with_the_credentials(
 ) -> None:
     proxy = start_proxy()
     port = coordinator.server_address[1]
-    # The name is nobody's: whoever resolved it here, rather than at the proxy, would fail.
+    # The name does not exist: resolving it here, rather than at the proxy, would fail.
     name = f"fl.hospital.invalid:{port}"
     with start(name, HTTPS_PROXY=f"http://user:{SECRET}@{proxy.address}") as forwarder:
         assert forwarder.say(b"hello") == b"you said hello"
@@ -343,7 +343,7 @@ def test_it_needs_nothing_but_python_itself() -> None:
     "text",
     ["", "host", "host:", ":80", "host:0", "host:65536", "a b:1", "u@h:1", "::1:80", "unix:x"],
 )
-def test_an_address_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be"):
         Place.parse(text)
 
