@@ -208,7 +208,7 @@ store.put("e/other", b"goes on")
     ("spoil", "message"),
     [
         (lambda path: path.write_bytes(b"not a database at all" * 100), "restore"),
-        (lambda path: _set_version(path, 7), r"another version of feddc \(format 7"),
+        (lambda path: _set_version(path, 7), "has format 7"),
     ],
 )
 def test_a_file_of_another_kind_is_refused_and_left_alone(
@@ -227,7 +227,7 @@ def test_a_file_of_another_kind_is_refused_and_left_alone(
 
 
 def test_reading_a_store_that_is_not_there_says_so_and_makes_none(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is it there"):
+    with pytest.raises(StoreError, match="check that the file exists"):
         SqliteStore.for_reading(tmp_path / "memory.sqlite")
     assert list(tmp_path.iterdir()) == []
 
