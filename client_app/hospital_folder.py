@@ -1,9 +1,9 @@
 """A hospital's folder: its configuration, identity, roster, store and transport files."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from operation import files
 from protocol.keys import Identity, InvalidKey
 from protocol.study.connection import Connection, ConnectionFileError
 from protocol.study.roster import Roster, RosterError
@@ -67,9 +67,7 @@ class HospitalFolder:
     def save_connection(self, connection: Connection) -> None:
         """Replace the stored address and certificate of the coordinator."""
         self.transport.mkdir(mode=0o755, exist_ok=True)
-        new = self.connection_file.with_suffix(".new")
-        new.write_text(connection.to_json())
-        new.replace(self.connection_file)
+        files.replace(self.connection_file, connection.to_json().encode())
 
     def identity(self) -> Identity:
         try:
@@ -94,29 +92,7 @@ class HospitalFolder:
 
     def pin(self, signed: bytes) -> None:
         """Replace the pinned roster by another signed one, atomically."""
-        new = self.roster_file.with_suffix(".new")
-        new.unlink(missing_ok=True)  # of a `join` that was interrupted
-        write_private(new, signed)
-        new.replace(self.roster_file)
-        sync_folder(self.state)
-
-
-def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read and that was not there before."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """Wait until the folder's list of files is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        files.replace(self.roster_file, signed, mode=0o600)
 
 
 def _reason(error: Exception) -> str:

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
-from flwr.supercore import log
 
+from operation.flower.logger import log
 from protocol.descriptor import Init
 from protocol.keys import Identity
 from protocol.randomness import SEED_BYTES
@@ -23,7 +23,7 @@ from strategies.session.journal import Journal
 from strategies.session.leg import ask, contributions, plan_leg
 from strategies.session.members import Members
 from strategies.session.observer import LegReport, Observer
-from strategies.session.reply_notifier import Bell
+from strategies.session.reply_notifier import ReplyNotifier
 from strategies.session.set_up import deliver
 from strategies.wrapped.adapter import Wrapped
 from strategies.wrapped.records import to_model, to_record
@@ -113,7 +113,7 @@ class FedDC(Strategy):
         experiment: str | None = None,
         journal: Journal | None = None,
         newest_roster: Callable[[], Roster | None] = lambda: None,
-        bell: Bell | None = None,
+        bell: ReplyNotifier | None = None,
         observer: Observer | None = None,
     ) -> None:
         for name, share in (("fraction", fraction), ("quorum", quorum)):
@@ -148,7 +148,7 @@ class FedDC(Strategy):
         self.experiment = experiment or secrets.token_hex(8)
         self.journal = journal or Journal()
         self.newest_roster = newest_roster
-        self.bell = bell or Bell()
+        self.bell = bell or ReplyNotifier()
         self.observer = observer or Observer()
         self.schedule(rounds=1)  # refuses impossible periods here, where they were given
 

@@ -19,7 +19,8 @@ import typer
 from lab.commands.simulate_command import JSON_KEYS
 from learning.data import DataOptions, Dataset
 from operation.cli import app as feddc
-from server_app.config.run_config import Aggregator, Settings
+from server_app.config.method_settings import Aggregator
+from server_app.config.run_config import Settings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

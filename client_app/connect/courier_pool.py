@@ -3,9 +3,6 @@
 Flower's own executor starts a new Python for every message, which takes a second of imports. Here a
 forked process runs Flower's unchanged code for each message. The SuperNode notices a killed courier
 by its missing heartbeats.
-
-What is imported from Flower here is not its public interface: flwr is pinned to one minor version,
-and the test with a real SuperNode notices when it moves.
 """
 
 import gc
@@ -18,16 +15,9 @@ import traceback
 from contextlib import suppress
 from typing import NoReturn
 
-import httpx
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
-from flwr.proto.task_pb2 import Task
-from flwr.supercore.constant import TaskType
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supernode.runtime.run_clientapp import run_clientapp
-
 from client_app import courier as courier  # imported here, so that no fork has to
 from operation.clock import Clock
+from operation.flower.tasks import AcquiredTask, TaskSource, run_clientapp
 
 _HOST = "127.0.0.1"
 # Seconds until the next poll: a fraction of the time since the last task, within limits. Short legs
@@ -48,14 +38,7 @@ class CourierPool:
     def __init__(self, port: int, clock: Clock | None = None) -> None:
         self._clock = clock or Clock()
         self._address = f"{_HOST}:{port}"
-        self._client = RuntimeHttpClient.from_server_address(
-            self._address,
-            insecure=True,  # it never leaves this machine
-            root_certificates=None,
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="SuperExec")],
-        )
-        # All kinds are taken: one that nobody took would keep the SuperNode waiting for ever.
-        self._request = AcquireTaskRequest(supported_task_types=[str(kind) for kind in TaskType])
+        self._tasks = TaskSource(self._address)
         self._couriers: set[int] = set()
         self._last_task = self._clock.now()
         self._killed: float | None = None
@@ -75,27 +58,19 @@ class CourierPool:
     def poll(self) -> None:
         """Fork a courier for the next task, if there is one."""
         self._reap()
-        try:
-            found = self._client.AcquireTask(self._request)
-        except httpx.TransportError:  # the SuperNode is starting or ending
-            return
-        except httpx.HTTPStatusError as error:
-            if not error.response.is_server_error:
-                raise
-            return
-        if found.HasField("task") and found.token:
+        if task := self._tasks.acquire():
             self._last_task, self._killed = self._clock.now(), None
-            self._launch(found.task, found.token)
+            self._launch(task)
 
-    def _launch(self, task: Task, token: str) -> None:
-        if task.type != TaskType.CLIENT_APP:
+    def _launch(self, task: AcquiredTask) -> None:
+        if not task.is_for_a_clientapp:
             # The task expires, and the message is answered with an error.
-            print(f"a task of kind {task.type} is not for a courier", flush=True)  # noqa: T201
+            print(f"a task of kind {task.kind} is not for a courier", flush=True)  # noqa: T201
             return
         runner = os.getpid()
         sys.stdout.flush()
         if (courier_pid := os.fork()) == 0:
-            _run_courier(self._address, token, runner)
+            _run_courier(self._address, task.token, runner)
         self._couriers.add(courier_pid)
 
     def _reap(self) -> None:

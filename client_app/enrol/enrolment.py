@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 from client_app.configuration import AgentSection, HospitalSection, template
-from client_app.hospital_folder import HospitalFolder, sync_folder, write_private
+from client_app.hospital_folder import HospitalFolder
 from client_app.unix_groups import group_number
+from operation import files
 from protocol.keys import Identity
 from protocol.study.card import Card
 from protocol.study.connection import Connection, ConnectionFileError
@@ -37,10 +38,10 @@ def initialise(folder: HospitalFolder, name: str, study: str, group: str = "") -
     _make_folder(folder.transport, 0o755)  # only the key in it is secret
     identity = Identity.generate()
     card, card_file = _new_card(folder, name, identity, number)
-    write_private(folder.configuration, template(name, study, group).encode())
-    write_private(folder.identity_file, identity.to_bytes())
-    sync_folder(folder.state)
-    sync_folder(folder.path)
+    files.write_new(folder.configuration, template(name, study, group).encode())
+    files.write_new(folder.identity_file, identity.to_bytes())
+    files.sync_folder(folder.state)
+    files.sync_folder(folder.path)
     return card, card_file
 
 
@@ -58,10 +59,10 @@ def _new_card(
     card = Card.make(name, identity, public)
     card_file = folder.path / f"{name}.hospital.json"
     card_file.write_text(card.to_json())
-    write_private(folder.transport_key_file, private)
+    files.write_new(folder.transport_key_file, private)
     if group is not None:  # the courier's user reads it
         _set_group(group, folder.transport_key_file, 0o640)
-    sync_folder(folder.transport)
+    files.sync_folder(folder.transport)
     return card, card_file
 
 
@@ -139,8 +140,7 @@ def why_not_member(roster: Roster, name: str, identity: bytes) -> str:
 
 def _make_folder(path: Path, mode: int, group: int | None = None) -> None:
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        path.chmod(mode)  # whatever the umask
+        files.make_folder(path, mode)
     except OSError as error:
         raise EnrolmentRefused(f"{path}: {error.strerror}") from error
     if group is not None:

@@ -5,12 +5,13 @@ which is kept (`PERSIST`) so that there is one place to overwrite. Drives and fi
 write every change to a new place keep old copies; only full-disk encryption helps there.
 """
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from operation.locks import LockHeld, ProcessLock
 
 _VERSION = 1
 _WAIT_SECONDS = 10.0  # `feddc hospital audit` reads while the agent writes
@@ -39,13 +40,13 @@ class SqliteStore:
         """Open or create the store, and lock it against other agents until it is closed."""
         self._path = path
         self._deleted = False
-        self._lock: int | None = _lock(path.with_suffix(".lock"))
+        self._lock: ProcessLock | None = _lock(path.with_suffix(".lock"))
         try:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             self._connection = _connect(path)
             self._overwrite_journal()  # the last agent may have been killed before it did
         except BaseException:
-            os.close(self._lock)
+            self._lock.release()
             raise
 
     @classmethod
@@ -109,7 +110,7 @@ class SqliteStore:
     def close(self) -> None:
         self._connection.close()
         if self._lock is not None:
-            os.close(self._lock)
+            self._lock.release()
 
     def _overwrite_journal(self) -> None:
         """Overwrite the old pages with zeros; SQLite reads a journal of zeros as a finished one."""
@@ -126,19 +127,16 @@ class SqliteStore:
             os.close(journal)
 
 
-def _lock(path: Path) -> int:
-    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+def _lock(path: Path) -> ProcessLock:
+    lock = ProcessLock(path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(descriptor, 32).decode(errors="replace").strip()
-        os.close(descriptor)
+        lock.acquire(str(os.getpid()))
+    except LockHeld as error:
         raise StoreError(
-            f"{path.parent}: in use by another agent (process {holder}); stop that agent first"
+            f"{path.parent}: in use by another agent (process {error.holder}); "
+            "stop that agent first"
         ) from None
-    os.ftruncate(descriptor, 0)
-    os.write(descriptor, f"{os.getpid()}\n".encode())
-    return descriptor
+    return lock
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -18,7 +18,6 @@ from flwr.serverapp.strategy import (
     FedYogi,
     Strategy,
 )
-from flwr.serverapp.strategy.strategy_utils import aggregate_metricrecords
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -34,6 +33,7 @@ from .training import LegMetrics
 
 # Strategies whose aggregate depends only on the weighted mean of the models.
 _OF_THE_MEAN = (FedAvg, FedProx, FedAvgM, FedAdam, FedYogi, FedAdagrad)
+_FLOWERS_MEAN_OF_METRICS = FedAvg().train_metrics_aggr_fn
 # Strategies whose aggregate is that mean, without state of their own.
 _THE_MEAN = (FedAvg, FedProx)
 
@@ -69,7 +69,7 @@ class Aggregation:
         self._least = least_models(strategy, sum(a.size for a in first_model.parameters.values()))
         self._takes_mean = (
             type(strategy) in _OF_THE_MEAN
-            and getattr(strategy, "train_metrics_aggr_fn", None) is aggregate_metricrecords
+            and getattr(strategy, "train_metrics_aggr_fn", None) is _FLOWERS_MEAN_OF_METRICS
         )
         self.one_by_one = own_init
         self.agreed = self._configure(np.arange(hospitals))

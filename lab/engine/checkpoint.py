@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from operation import files
 from operation.config import SettingsError
 from protocol.model_bytes import Arrays, ModelState
 from server_app.config.run_config import Settings
@@ -56,10 +57,9 @@ class Checkpoints:
             "history": run.history.to_state(),
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._path.with_name(f"{self._path.name}.tmp")
         copies = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        save_file(copies, draft, metadata={"state": json.dumps(state)})
-        draft.replace(self._path)  # whole or not at all
+        with files.replacing(self._path, durable=False) as draft:
+            save_file(copies, draft, metadata={"state": json.dumps(state)})
         self._kept = time.monotonic()
 
     def load(self, run: RunState) -> int:

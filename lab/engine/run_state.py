@@ -10,7 +10,7 @@ from learning.local_data import load_dataset, load_partitions
 from learning.trainer import Network, TaskSpec
 from protocol.model_bytes import ModelState
 from protocol.randomness import TrainingStreams, derive_seed, shared_init_seed
-from protocol.schedule import Leg, Schedule
+from protocol.schedule import Leg
 from server_app.config.aggregators import build_aggregator
 from server_app.config.run_config import Settings, preflight
 
@@ -176,12 +176,4 @@ class RunState:
 
 
 def _legs(settings: Settings, route_seed: bytes) -> tuple[Leg, ...]:
-    algorithm = settings.algorithm
-    return Schedule(
-        algorithm.rounds,
-        algorithm.daisy_period or None,
-        algorithm.aggregation_period or None,
-        ramp=algorithm.ramp,
-        tail=algorithm.tail,
-        secret=route_seed if algorithm.schedule == "random" else None,
-    ).legs
+    return settings.algorithm.to_schedule(route_seed).legs

@@ -22,7 +22,8 @@ from strategies.aggregators.geometric_median import GeometricMedian
 from strategies.aggregators.radon import RadonPoint
 from strategies.routing import planner
 
-from .run_config import Aggregator, Settings
+from .method_settings import Aggregator
+from .run_config import Settings
 
 _ADAPTIVE_RATE, _MOMENTUM_RATE = 0.1, 1.0
 

@@ -4,8 +4,8 @@ The ServerApp that runs it gets nothing but its name: whatever else there is to 
 coordinator's machine, and never in a run's configuration.
 """
 
-import fcntl
 import json
+import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -15,6 +15,7 @@ from pathlib import Path
 
 from operation import files
 from operation.config import Scalar, SettingsError, refuse_renamed
+from operation.locks import LockHeld, ProcessLock
 from protocol.randomness import SEED_BYTES, derive_seed
 from protocol.study.roster import Roster, RosterError
 from server_app.config.run_config import RENAMED_SETTINGS, Settings
@@ -157,15 +158,18 @@ class Experiment:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Let no second ServerApp work on this experiment, such as one left from a dead run."""
-        with (self.folder / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise StudyError(
-                    f"experiment {self.id} is being run by another process: "
-                    "`feddc coordinator stop` ends it"
-                ) from error
+        lock = ProcessLock(self.folder / "lock")
+        try:
+            lock.acquire(str(os.getpid()))
+        except LockHeld as error:
+            raise StudyError(
+                f"experiment {self.id} is being run by another process: "
+                "`feddc coordinator stop` ends it"
+            ) from error
+        try:
             yield
+        finally:
+            lock.release()
 
 
 def parse(values: Mapping[str, Scalar], *, hospitals: int) -> tuple[Settings, TaskSettings]:

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from operation.log_lines import also_in
 from server_app.experiment.experiment_folder import Experiment
-from server_app.services.udp_notifier import find_bell
+from server_app.services.udp_notifier import find_notifier
 from server_app.study.study_folder import FOLDER_VARIABLE, Study, StudyError
 from strategies.session.journal import DiskJournal
 
@@ -50,7 +50,7 @@ def _run(grid: Grid, study: Study, experiment: Experiment) -> dict[str, Any]:
             experiment=experiment.id,
             journal=DiskJournal(experiment.journal),
             newest_roster=study.roster,
-            bell=find_bell(),
+            bell=find_notifier(),
         )
     # Its models and the training seed have no further use, and are nobody's business.
     shutil.rmtree(experiment.journal, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -175,8 +176,12 @@ class Recorder(Observer):
     # --- the end ----------------------------------------------------------------------------------
 
     def completed(self, final: ModelState) -> dict[str, Any]:
-        """Write the final model, a plot and the summary; return the summary."""
-        save_file(final.parameters | final.buffers, self.run_dir / first_model.FINAL)
+        """Write the final model, a plot and the summary; return the summary.
+
+        All of them are on the disk when this returns: the journal is deleted next.
+        """
+        with files.replacing(self.run_dir / first_model.FINAL) as draft:
+            save_file(final.parameters | final.buffers, draft)
         (self.run_dir / first_model.AGGREGATE).unlink(missing_ok=True)
         figures = self.evaluator.figures(final)
         hand_overs = self._endings[Ending.HAND_OVER]
@@ -202,10 +207,11 @@ class Recorder(Observer):
         }
         from .accuracy_plot import plot_accuracy  # matplotlib: only now
 
-        plot_accuracy(self.run_dir)
+        files.sync_file(plot_accuracy(self.run_dir))
         _write_json(self.run_dir / "summary.json", summary)
         # Last, so that whoever waits for it finds everything in place.
         self._event("end", status="completed", reason="")
+        os.fsync(self._metrics.fileno())
         self._metrics.close()
         return summary
 
@@ -257,7 +263,5 @@ def _finite(value: Any) -> Any:
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    # Whole or not at all: a reader never sees half a file.
-    draft = path.with_suffix(".tmp")
-    draft.write_text(json.dumps(_finite(dict(content)), indent=2) + "\n", encoding="utf-8")
-    draft.replace(path)
+    text = json.dumps(_finite(dict(content)), indent=2) + "\n"
+    files.replace(path, text.encode())

@@ -12,7 +12,7 @@ from server_app.config.aggregators import build_aggregator
 from server_app.config.run_config import Settings
 from strategies.feddc import FedDC
 from strategies.session.journal import Journal
-from strategies.session.reply_notifier import Bell
+from strategies.session.reply_notifier import ReplyNotifier
 from strategies.wrapped.records import to_model
 
 from .recorder import Recorder
@@ -32,7 +32,7 @@ def run_strategy(
     experiment: str | None = None,
     journal: Journal | None = None,
     newest_roster: Callable[[], Roster | None] = lambda: None,
-    bell: Bell | None = None,
+    bell: ReplyNotifier | None = None,
 ) -> dict[str, Any]:
     """Run an experiment on a grid of hospitals; return its summary."""
     algorithm = settings.algorithm

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
-from flwr.supercore import log
 
+from operation.flower.logger import log
 from protocol.descriptor import Descriptor, Scalar
 from protocol.messages import Carries
 from protocol.schedule import Leg

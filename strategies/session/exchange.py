@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 from protocol.messages import MessageError, Refusal, Reply, decode_reply
 from protocol.records import from_records, to_records
 
-from .reply_notifier import Bell
+from .reply_notifier import ReplyNotifier
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.2
 # A message lives a little longer than anyone waits for its answer, and no longer.
@@ -58,9 +58,9 @@ class Exchange:
     `batch` is how many replies are pulled at a time: each may be as large as a model.
     """
 
-    def __init__(self, grid: Grid, *, bell: Bell | None = None, batch: int = 1) -> None:
+    def __init__(self, grid: Grid, *, bell: ReplyNotifier | None = None, batch: int = 1) -> None:
         self._grid = grid
-        self._bell = bell or Bell()
+        self._bell = bell or ReplyNotifier()
         self._batch = batch
         self._open: dict[int, list[_Sent]] = {}
         self._overdue: set[int] = set()
@@ -89,7 +89,7 @@ class Exchange:
             if not self._open[node]:
                 answers[node] = intake(node, Answer(None, "not connected", 0.0, 0, 0))
         pause, looked, quiet_since = _FIRST_PAUSE, started, started
-        ready: frozenset[int] | None = frozenset() if self._bell.tells else None
+        ready: frozenset[int] | None = frozenset() if self._bell.available else None
         while waiting := [node for node in requests if node not in answers]:
             now = time.monotonic()
             polite = max(_OVERDUE_SECONDS, 2 * (quiet_since - started))
@@ -110,7 +110,7 @@ class Exchange:
                 arrived = True
             if arrived:
                 pause, quiet_since = _FIRST_PAUSE, time.monotonic()
-            if not arrived or self._bell.tells:
+            if not arrived or self._bell.available:
                 ready = self._bell.wait(pause)
                 pause = min(1.5 * pause, _LONGEST_PAUSE)
         return {node: answers[node] for node in requests}
@@ -138,7 +138,7 @@ class Exchange:
         ids = list(self._grid.push_messages([message]))
         if ids and ids[0]:  # a SuperLink gives an undeliverable message an empty id
             copies.append(_Sent(ids[0], key, now, now + life, len(data)))
-            self._bell.ring(node)
+            self._bell.message_sent(node)
 
     def _arrivals(
         self, nodes: Iterable[int], ready: frozenset[int] | None, started: float

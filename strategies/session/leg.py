@@ -5,8 +5,8 @@ from logging import WARNING
 from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord
-from flwr.supercore import log
 
+from operation.flower.logger import log
 from protocol.model_bytes import ModelState
 from protocol.schedule import Ending, Leg
 from strategies.routing.planner import Plan

@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from logging import WARNING
 
 from flwr.serverapp import Grid
-from flwr.supercore import log
 
+from operation.flower.logger import log
 from protocol.audit_head import AuditHead
 from protocol.keys import Identity
 from protocol.messages import Hello, Introduction, Request, sign_request
 from protocol.study.roster import Roster
 
 from .exchange import Answer, Exchange, Produce
-from .reply_notifier import Bell
+from .reply_notifier import ReplyNotifier
 
 _POLL, _PAUSE, _LONGEST_PAUSE = 0.2, 1.0, 15.0
 
@@ -69,7 +69,7 @@ class Members:
     names: tuple[str, ...] = ()  # who takes part, in roster order: all, unless said otherwise
     nodes: dict[int, int] = field(default_factory=dict)  # by position in `names`
     heads: dict[str, AuditHead] = field(default_factory=dict)
-    bell: Bell = field(default_factory=Bell)
+    bell: ReplyNotifier = field(default_factory=ReplyNotifier)
     batch: int = 1
 
     def __post_init__(self) -> None:
@@ -168,7 +168,7 @@ def meet(
     timeout: float,
     names: tuple[str, ...] = (),
     everyone: bool = True,
-    bell: Bell | None = None,
+    bell: ReplyNotifier | None = None,
     batch: int = 1,
 ) -> Members:
     """Wait until every member of the roster is connected, and learn which node is whose.
@@ -176,7 +176,9 @@ def meet(
     `names` are those who take part, if not all do. Without `everyone` those who have not come after
     `patience` seconds may come later.
     """
-    members = Members(grid, roster, coordinator, names=names, bell=bell or Bell(), batch=batch)
+    members = Members(
+        grid, roster, coordinator, names=names, bell=bell or ReplyNotifier(), batch=batch
+    )
     deadline = time.monotonic() + patience
     while len(nodes := sorted(grid.get_node_ids())) < len(members) or (
         _registered(grid, members.names) and members.absent()

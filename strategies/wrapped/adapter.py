@@ -15,10 +15,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import Bulyan, MultiKrum, QFedAvg, Strategy
-from flwr.supercore import log
-from flwr.supercore.run import Run
 from numpy.typing import NDArray
 
+from operation.flower.grid import Run
+from operation.flower.logger import log
 from protocol.model_bytes import Arrays, ModelState
 from strategies.aggregators.radon import RadonPoint, radon_number
 from strategies.session.spool import StoredModel

@@ -113,7 +113,7 @@ class _Running:
 
     def connect(self) -> socket.socket:
         caller = socket.socket(socket.AF_UNIX)
-        caller.settimeout(20)
+        caller.settimeout(120)
         caller.connect(str(self.path))
         return caller
 
@@ -129,7 +129,7 @@ class _Running:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
     def wait_for(self, pattern: str) -> str:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 180
         while time.monotonic() < deadline:
             for line in self.lines if self.log.exists() else []:
                 if re.search(pattern, line["text"]):
@@ -202,7 +202,7 @@ def test_two_forwarders_connect_loopback_over_a_socket_to_the_coordinator(
         outer.path.rename(exit_socket)  # the second one's own would have the same name
         outer.log.rename(tmp_path / "outer.jsonl")
         with start(f"unix:{exit_socket}", listen=f"127.0.0.1:{port}", HTTPS_PROXY="http://dead:1"):
-            caller = socket.create_connection(("127.0.0.1", port), timeout=20)
+            caller = socket.create_connection(("127.0.0.1", port), timeout=120)
             caller.sendall(b"hello")
             caller.shutdown(socket.SHUT_WR)
             assert _all(caller) == b"you said hello"
@@ -225,7 +225,7 @@ def test_a_proxy_is_asked_for_exactly_the_address_with_the_credentials(
         assert forwarder.say(b"hello") == b"you said hello"
         log = forwarder.log.read_text()
         forwarder.process.terminate()
-        log += forwarder.process.communicate(timeout=20)[1]
+        log += forwarder.process.communicate(timeout=120)[1]
     expected = base64.b64encode(b"user:p@ss:word").decode()
     assert proxy.heads == [
         f"CONNECT {name} HTTP/1.1\r\nHost: {name}\r\nProxy-Authorization: Basic {expected}\r\n\r\n"
@@ -322,7 +322,7 @@ def test_a_signal_ends_it_and_removes_the_socket(start: Start, coordinator: _Coo
         caller.sendall(b"there?")
         assert caller.recv(10) == b"yes"
         forwarder.process.terminate()
-        assert forwarder.process.wait(timeout=20) == 0
+        assert forwarder.process.wait(timeout=120) == 0
         assert _all(caller) == b""
         assert not forwarder.path.exists()
 

@@ -92,7 +92,7 @@ class Federation:
     # --- setting up -------------------------------------------------------------------------------
 
     def _found(self) -> None:
-        internal = free_port(3)  # the SuperLink's, the waiting room's next to it, the proxy's
+        internal = free_port(3)  # the SuperLink's, the long-poll server's next to it, the proxy's
         port = internal + 2
         self.coordinator(
             "init", "--name", "tests", "--address", f"localhost:{port}",

@@ -131,11 +131,11 @@ def test_two_members_with_the_same_key_are_refused() -> None:
 def test_a_list_that_is_not_each_member_once_in_order_is_refused(
     positions: tuple[int, ...],
 ) -> None:
-    refused([LIST[position] for position in positions], "not of the roster's members")
+    refused([LIST[position] for position in positions], "do not match the roster's members")
 
 
 def test_an_announcement_too_many_is_refused() -> None:
-    refused([*LIST, Hospital("Zurich").announce()], "not of the roster's members")
+    refused([*LIST, Hospital("Zurich").announce()], "do not match the roster's members")
 
 
 def test_a_member_that_announces_something_that_is_no_key_is_refused() -> None:

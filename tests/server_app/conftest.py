@@ -121,7 +121,7 @@ def new_coordinator() -> Iterator[Callable[[str], Coordinator]]:
             name="hearts",
             address=f"{host}:{free_port()}",
             listen="",
-            internal_port=free_port(2),  # the next one is the waiting room's
+            internal_port=free_port(2),  # the next one is the long-poll server's
         )
         made.append(Coordinator(study))
         return made[-1]

@@ -7,7 +7,8 @@ from flwr.serverapp import strategy as flower
 
 from protocol.schedule import Ending, Leg
 from server_app.config.aggregators import build_aggregator, cohort_size
-from server_app.config.run_config import Aggregator, Settings
+from server_app.config.method_settings import Aggregator
+from server_app.config.run_config import Settings
 from strategies.aggregators.geometric_median import GeometricMedian
 from strategies.aggregators.radon import RadonPoint
 from strategies.routing.planner import Planner

@@ -1,4 +1,4 @@
-"""The waiting room: who is held, for how long, and who is told."""
+"""Long polling: which polls are held, for how long, and what is reported."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.node_pb2 import Node
 
 from server_app.services import long_poll_server
-from server_app.services.long_poll import PATH, Answer, WaitingRoom
+from server_app.services.long_poll import PATH, LongPollGateway, PollReply
 from server_app.services.udp_notifier import write_node
 from tests import virtual_time
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timing
 
 NODE, HEADERS, BODY = 2**63 + 5, [(b"signature", b"x")], b"request"
 NOTHING, MESSAGE = httpx.Response(200), httpx.Response(200, content=b"message")
-RINGER = ("127.0.0.1", 4711)
+NOTIFIER = ("127.0.0.1", 4711)
 
 
 class SuperLink:
@@ -41,7 +41,7 @@ class SuperLink:
 
 
 class Wire:
-    """What the room sends as datagrams."""
+    """What the gateway sends as datagrams."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, Any]] = []
@@ -55,26 +55,26 @@ def wire() -> Wire:
     return Wire()
 
 
-def in_room(
-    superlink: SuperLink, wire: Wire, test: Callable[[WaitingRoom], Awaitable[None]]
+def with_gateway(
+    superlink: SuperLink, wire: Wire, test: Callable[[LongPollGateway], Awaitable[None]]
 ) -> None:
     async def run() -> None:
         transport = httpx.MockTransport(superlink)
         async with httpx.AsyncClient(transport=transport, base_url="https://superlink") as client:
-            room = WaitingRoom(client)
-            room.connection_made(wire)
-            await test(room)
+            gateway = LongPollGateway(client)
+            gateway.connection_made(wire)
+            await test(gateway)
 
     virtual_time.run(asyncio.wait_for(run(), 600))
 
 
-def ring(room: WaitingRoom, node: int = NODE) -> None:
-    room.datagram_received(write_node(node), RINGER)
+def notify(gateway: LongPollGateway, node: int = NODE) -> None:
+    gateway.datagram_received(write_node(node), NOTIFIER)
 
 
-async def enter(room: WaitingRoom, node: int = NODE) -> "asyncio.Task[Answer]":
-    """Come in, and be held if there is nothing."""
-    task = asyncio.ensure_future(room.pull(node, HEADERS, BODY))
+async def poll(gateway: LongPollGateway, node: int = NODE) -> "asyncio.Task[PollReply]":
+    """Poll, and be held if there is no message."""
+    task = asyncio.ensure_future(gateway.pull(node, HEADERS, BODY))
     await asyncio.sleep(0.05)
     return task
 
@@ -82,170 +82,170 @@ async def enter(room: WaitingRoom, node: int = NODE) -> "asyncio.Task[Answer]":
 def test_a_message_is_passed_on_at_once_with_what_was_asked(wire: Wire) -> None:
     superlink = SuperLink(MESSAGE)
 
-    async def test(room: WaitingRoom) -> None:
-        answer = await room.pull(NODE, HEADERS, BODY)
+    async def test(gateway: LongPollGateway) -> None:
+        answer = await gateway.pull(NODE, HEADERS, BODY)
         assert (answer.status, answer.body) == (200, b"message")
 
-    in_room(superlink, wire, test)
+    with_gateway(superlink, wire, test)
     (request,) = superlink.asked
     assert (request.url.path, request.content) == (PATH, BODY)
     assert request.headers["signature"] == "x"
 
 
-def test_no_message_is_held_back_until_the_bell_rings(wire: Wire) -> None:
+def test_no_message_is_held_back_until_a_notification(wire: Wire) -> None:
     superlink = SuperLink(NOTHING)
 
-    async def test(room: WaitingRoom) -> None:
-        held = await enter(room)
+    async def test(gateway: LongPollGateway) -> None:
+        held = await poll(gateway)
         assert not held.done()
         assert len(superlink.asked) == 1
-        ring(room, node=1)  # somebody else's
+        notify(gateway, node=1)  # somebody else's
         await asyncio.sleep(0.05)
         assert not held.done()
         superlink.now_has(MESSAGE)
-        ring(room)
+        notify(gateway)
         assert (await asyncio.wait_for(held, 0.5)).body == b"message"
 
-    in_room(superlink, wire, test)
+    with_gateway(superlink, wire, test)
     assert len(superlink.asked) == 2
 
 
-def test_a_ring_while_the_first_question_is_on_its_way_is_not_lost(wire: Wire) -> None:
+def test_a_notification_while_the_first_request_is_on_its_way_is_not_lost(wire: Wire) -> None:
     superlink = SuperLink(NOTHING, MESSAGE)
 
-    async def test(room: WaitingRoom) -> None:
-        held = asyncio.ensure_future(room.pull(NODE, HEADERS, BODY))
+    async def test(gateway: LongPollGateway) -> None:
+        held = asyncio.ensure_future(gateway.pull(NODE, HEADERS, BODY))
         while not superlink.asked:
             await asyncio.sleep(0)
-        ring(room)
+        notify(gateway)
         assert (await asyncio.wait_for(held, 0.5)).body == b"message"
 
-    in_room(superlink, wire, test)
+    with_gateway(superlink, wire, test)
 
 
-def test_without_a_bell_the_superlink_is_asked_every_second(wire: Wire) -> None:
+def test_without_notifications_the_superlink_is_asked_every_second(wire: Wire) -> None:
     superlink = SuperLink(NOTHING)
 
-    async def test(room: WaitingRoom) -> None:
-        held = asyncio.ensure_future(room.pull(NODE, HEADERS, BODY))
+    async def test(gateway: LongPollGateway) -> None:
+        held = asyncio.ensure_future(gateway.pull(NODE, HEADERS, BODY))
         await asyncio.sleep(4.5)
         assert len(superlink.asked) == 5
         superlink.now_has(MESSAGE)
         assert (await held).body == b"message"
         assert asyncio.get_running_loop().time() == pytest.approx(5)
 
-    in_room(superlink, wire, test)
+    with_gateway(superlink, wire, test)
 
 
-def test_who_has_waited_long_enough_is_told_that_there_is_nothing(wire: Wire) -> None:
+def test_a_poll_is_released_without_a_message_after_the_hold_time(wire: Wire) -> None:
     superlink = SuperLink(NOTHING)
 
-    async def test(room: WaitingRoom) -> None:
-        assert (await room.pull(NODE, HEADERS, BODY)).says_no_message
+    async def test(gateway: LongPollGateway) -> None:
+        assert (await gateway.pull(NODE, HEADERS, BODY)).has_no_message
         # A SuperNode itself gives up after 30 seconds.
         assert asyncio.get_running_loop().time() == pytest.approx(20)
 
-    in_room(superlink, wire, test)
+    with_gateway(superlink, wire, test)
 
 
-def test_a_crowd_asks_no_more_than_twenty_times_a_second(wire: Wire) -> None:
+def test_many_polls_cause_at_most_twenty_requests_a_second(wire: Wire) -> None:
     superlink = SuperLink(NOTHING)
 
-    async def test(room: WaitingRoom) -> None:
-        crowd = [asyncio.ensure_future(room.pull(n, HEADERS, BODY)) for n in range(200)]
+    async def test(gateway: LongPollGateway) -> None:
+        crowd = [asyncio.ensure_future(gateway.pull(n, HEADERS, BODY)) for n in range(200)]
         await asyncio.gather(*crowd)
         # For each one once when it comes and once when it goes; in between, for all together.
         assert len(superlink.asked) <= 2 * 200 + 20 * 20
 
-    in_room(superlink, wire, test)
+    with_gateway(superlink, wire, test)
 
 
 @pytest.mark.parametrize("status", [401, 403, 500])
-def test_a_refusal_is_passed_on_and_lets_nobody_in(status: int, wire: Wire) -> None:
+def test_a_refusal_is_passed_on_and_nothing_is_held(status: int, wire: Wire) -> None:
     superlink = SuperLink(NOTHING, httpx.Response(status, content=b"no"), MESSAGE)
 
-    async def test(room: WaitingRoom) -> None:
-        ring(room)
-        held = await enter(room)
+    async def test(gateway: LongPollGateway) -> None:
+        notify(gateway)
+        held = await poll(gateway)
         told = list(wire.sent)
         # Somebody with the node's number, but not its key.
-        assert (await room.pull(NODE, HEADERS, BODY)).status == status
+        assert (await gateway.pull(NODE, HEADERS, BODY)).status == status
         assert not held.done()
         assert wire.sent == told
-        ring(room)
+        notify(gateway)
         assert (await asyncio.wait_for(held, 0.5)).body == b"message"
 
-    in_room(superlink, wire, test)
+    with_gateway(superlink, wire, test)
 
 
 @pytest.mark.parametrize("error", [httpx.ConnectError("refused"), httpx.ReadTimeout("slow")])
 def test_a_superlink_that_does_not_answer_is_a_502(error: Exception, wire: Wire) -> None:
-    async def test(room: WaitingRoom) -> None:
-        assert (await room.pull(NODE, HEADERS, BODY)).status == 502
+    async def test(gateway: LongPollGateway) -> None:
+        assert (await gateway.pull(NODE, HEADERS, BODY)).status == 502
 
-    in_room(SuperLink(error), wire, test)
+    with_gateway(SuperLink(error), wire, test)
 
 
 def test_a_superlink_that_goes_away_ends_the_wait_with_a_502(wire: Wire) -> None:
-    async def test(room: WaitingRoom) -> None:
-        assert (await room.pull(NODE, HEADERS, BODY)).status == 502
+    async def test(gateway: LongPollGateway) -> None:
+        assert (await gateway.pull(NODE, HEADERS, BODY)).status == 502
 
-    in_room(SuperLink(NOTHING, httpx.ConnectError("refused")), wire, test)
+    with_gateway(SuperLink(NOTHING, httpx.ConnectError("refused")), wire, test)
 
 
 def test_a_restarted_supernode_takes_the_place_of_the_one_before(wire: Wire) -> None:
     """Else the message would be given to a connection that nobody reads any more."""
     superlink = SuperLink(NOTHING)
 
-    async def test(room: WaitingRoom) -> None:
-        dead = await enter(room)
-        alive = await enter(room)
-        assert (await asyncio.wait_for(dead, 0.5)).says_no_message
+    async def test(gateway: LongPollGateway) -> None:
+        dead = await poll(gateway)
+        alive = await poll(gateway)
+        assert (await asyncio.wait_for(dead, 0.5)).has_no_message
         asked = len(superlink.asked)
         superlink.now_has(MESSAGE)
-        ring(room)
+        notify(gateway)
         assert (await asyncio.wait_for(alive, 0.5)).body == b"message"
         assert len(superlink.asked) == asked + 1
 
-    in_room(superlink, wire, test)
+    with_gateway(superlink, wire, test)
 
 
-def test_who_rang_is_told_whenever_the_node_comes_in(wire: Wire) -> None:
-    async def test(room: WaitingRoom) -> None:
-        await room.pull(NODE, HEADERS, BODY)
+def test_the_last_notifier_is_told_of_every_poll(wire: Wire) -> None:
+    async def test(gateway: LongPollGateway) -> None:
+        await gateway.pull(NODE, HEADERS, BODY)
         assert wire.sent == []  # nobody has asked to know
-        ring(room)
-        await room.pull(NODE, HEADERS, BODY)
-        await room.pull(1, HEADERS, BODY)
-        assert wire.sent == [(write_node(NODE), RINGER)]
+        notify(gateway)
+        await gateway.pull(NODE, HEADERS, BODY)
+        await gateway.pull(1, HEADERS, BODY)
+        assert wire.sent == [(write_node(NODE), NOTIFIER)]
 
-    in_room(SuperLink(MESSAGE), wire, test)
+    with_gateway(SuperLink(MESSAGE), wire, test)
 
 
-def test_a_room_that_closes_sends_everybody_away(wire: Wire) -> None:
-    async def test(room: WaitingRoom) -> None:
-        held = [await enter(room, node) for node in (1, 2, 3)]
-        room.close()
+def test_a_gateway_that_closes_releases_all_polls(wire: Wire) -> None:
+    async def test(gateway: LongPollGateway) -> None:
+        held = [await poll(gateway, node) for node in (1, 2, 3)]
+        gateway.close()
         answers = await asyncio.wait_for(asyncio.gather(*held), 0.5)
-        assert all(answer.says_no_message for answer in answers)
-        assert (await asyncio.wait_for(room.pull(4, HEADERS, BODY), 0.5)).says_no_message
+        assert all(answer.has_no_message for answer in answers)
+        assert (await asyncio.wait_for(gateway.pull(4, HEADERS, BODY), 0.5)).has_no_message
 
-    in_room(SuperLink(NOTHING), wire, test)
+    with_gateway(SuperLink(NOTHING), wire, test)
 
 
-def test_datagrams_that_are_no_rings_are_ignored(wire: Wire) -> None:
-    async def test(room: WaitingRoom) -> None:
-        held = await enter(room)
+def test_datagrams_that_are_no_notifications_are_ignored(wire: Wire) -> None:
+    async def test(gateway: LongPollGateway) -> None:
+        held = await poll(gateway)
         for data in (b"", b"x", write_node(NODE) + b"x"):
-            room.datagram_received(data, RINGER)
+            gateway.datagram_received(data, NOTIFIER)
         await asyncio.sleep(0.05)
         assert not held.done()
         held.cancel()
 
-    in_room(SuperLink(NOTHING), wire, test)
+    with_gateway(SuperLink(NOTHING), wire, test)
 
 
-def test_for_who_hangs_up_nothing_more_is_asked(wire: Wire) -> None:
+def test_nothing_more_is_asked_after_a_disconnect(wire: Wire) -> None:
     superlink = SuperLink(NOTHING)
     request = PullMessagesRequest(node=Node(node_id=NODE)).SerializeToString()
     sent: list[dict[str, Any]] = []
@@ -253,20 +253,20 @@ def test_for_who_hangs_up_nothing_more_is_asked(wire: Wire) -> None:
     async def send(event: dict[str, Any]) -> None:
         sent.append(event)
 
-    async def test(room: WaitingRoom) -> None:
+    async def test(gateway: LongPollGateway) -> None:
         events = asyncio.Queue[dict[str, Any]]()
         events.put_nowait({"type": "http.request", "body": request})
         scope = {"method": "POST", "path": PATH, "headers": HEADERS}
         connection = asyncio.ensure_future(
-            long_poll_server._Reception(room)(scope, events.get, send)
+            long_poll_server._PollEndpoint(gateway)(scope, events.get, send)
         )
         await asyncio.sleep(0.5)
         assert len(superlink.asked) == 1
         events.put_nowait({"type": "http.disconnect"})
         await connection
-        ring(room)
+        notify(gateway)
         await asyncio.sleep(60)
 
-    in_room(superlink, wire, test)
+    with_gateway(superlink, wire, test)
     assert len(superlink.asked) == 1
     assert sent == []

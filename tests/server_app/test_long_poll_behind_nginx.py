@@ -1,4 +1,4 @@
-"""The waiting room in its place: with the real proxy, SuperLink and SuperNode."""
+"""Long polling with the real proxy, SuperLink and SuperNode."""
 
 import os
 import signal
@@ -10,14 +10,14 @@ import httpx
 
 from server_app.services import background
 from server_app.services.supervisor import PARTS
-from server_app.services.udp_notifier import LoopbackBell
+from server_app.services.udp_notifier import UdpNotifier
 from server_app.study.registration import control, register_members
 from server_app.study.study_folder import Study
 from tests.processes import wait_until
 from tests.server_app.conftest import Coordinator
 
 
-def test_a_supernode_waits_there_and_the_proxy_does_without_it(
+def test_a_supernodes_poll_is_held_and_the_proxy_works_without_the_server(
     new_coordinator: Callable[..., Coordinator], nginx: str
 ) -> None:
     coordinator = new_coordinator()
@@ -28,16 +28,16 @@ def test_a_supernode_waits_there_and_the_proxy_does_without_it(
     with coordinator.connected(place) as node:
         node.wait_for("SuperNode ID")
         (registered,) = control(study).nodes()
-        bell = LoopbackBell(study.waiting_room)
-        bell.ring(registered.node_id)  # who has rung is told of the next arrival
-        assert bell.wait(60) == {registered.node_id}
+        notifier = UdpNotifier(study.long_poll_address)
+        notifier.message_sent(registered.node_id)  # then the next poll is reported
+        assert notifier.wait(60) == {registered.node_id}
 
-    room = waiting_rooms(study)
-    assert len(room) == 1
-    os.kill(room[0], signal.SIGKILL)
-    # Nobody's signature: the SuperLink itself refuses, for want of a waiting room.
+    servers = long_poll_servers(study)
+    assert len(servers) == 1
+    os.kill(servers[0], signal.SIGKILL)
+    # Without a signature and without the long-poll server, the SuperLink itself refuses.
     assert ask(study) == 401
-    wait_until(lambda: waiting_rooms(study) not in ([], room))
+    wait_until(lambda: long_poll_servers(study) not in ([], servers))
     wait_until(lambda: ask(study) == 401)
 
 
@@ -51,13 +51,13 @@ def ask(study: Study) -> int:
     ).status_code
 
 
-def waiting_rooms(study: Study) -> list[int]:
+def long_poll_servers(study: Study) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         try:
             line = (entry / "cmdline").read_bytes().decode(errors="replace")
         except OSError:
             continue
-        if "server_app.services.long_poll_server" in line and str(study.waiting_room) in line:
+        if "server_app.services.long_poll_server" in line and str(study.long_poll_address) in line:
             found.append(int(entry.name))
     return found

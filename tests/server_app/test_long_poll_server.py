@@ -1,4 +1,4 @@
-"""The waiting room as a process, with a SuperLink that does as the test says and a real bell."""
+"""The long-poll server as a process, with a scripted SuperLink and a real notifier."""
 
 import http.client
 import signal
@@ -18,7 +18,7 @@ from flwr.proto.node_pb2 import Node
 
 from protocol.study.connection import Address
 from server_app.services.long_poll import PATH
-from server_app.services.udp_notifier import LoopbackBell, find_bell
+from server_app.services.udp_notifier import UdpNotifier, find_notifier
 from server_app.study.certificates import make_authority, make_server_certificate
 from tests.processes import free_port, wait_until
 
@@ -58,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
 
-class Room:
+class Server:
     """The process, and a way to ask it."""
 
     def __init__(self, address: Address, process: subprocess.Popen[bytes]) -> None:
@@ -91,7 +91,7 @@ def superlink(tmp_path: Path) -> Iterator[SuperLink]:
 
 
 @pytest.fixture
-def room(superlink: SuperLink, tmp_path: Path) -> Iterator[Room]:
+def server(superlink: SuperLink, tmp_path: Path) -> Iterator[Server]:
     address = Address("127.0.0.1", free_port())
     process = subprocess.Popen(
         [
@@ -102,68 +102,70 @@ def room(superlink: SuperLink, tmp_path: Path) -> Iterator[Room]:
         ]
     )
     wait_until(lambda: process.poll() is not None or _listens(address))
-    yield Room(address, process)
+    yield Server(address, process)
     process.kill()
     process.wait()
 
 
 @pytest.fixture
-def held(room: Room, superlink: SuperLink) -> Iterator["Future[tuple[int, bytes]]"]:
-    """Somebody who waits in the room."""
+def held(server: Server, superlink: SuperLink) -> Iterator["Future[tuple[int, bytes]]"]:
+    """A SuperNode whose poll is held."""
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(room.ask)
+        future = pool.submit(server.ask)
         wait_until(lambda: superlink.asked > 1)  # the first answer was held back
         assert not future.done()
         yield future
 
 
-def test_the_bell_brings_the_message_and_tells_who_comes_back(
-    room: Room,
+def test_a_notification_releases_the_message_and_the_next_poll_is_reported(
+    server: Server,
     superlink: SuperLink,
     held: "Future[tuple[int, bytes]]",
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("FEDDC_WAITING_ROOM", str(room.address))
-    bell = find_bell()
-    assert bell.tells
+    monkeypatch.setenv("FEDDC_LONG_POLL", str(server.address))
+    notifier = find_notifier()
+    assert notifier.available
     superlink.body = b"message"
-    bell.ring(NODE)
+    notifier.message_sent(NODE)
     assert held.result(60) == (200, b"message")
-    assert bell.wait(0.2) == frozenset()  # it has only got the message
-    assert room.ask() == (200, b"message")
-    assert bell.wait(60) == {NODE}  # and now it is back
+    assert notifier.wait(0.2) == frozenset()  # it has only got the message
+    assert server.ask() == (200, b"message")
+    assert notifier.wait(60) == {NODE}  # and now it is back
 
 
-def test_only_the_one_path_is_there(room: Room, superlink: SuperLink) -> None:
+def test_only_the_one_path_is_there(server: Server, superlink: SuperLink) -> None:
     for path in ("/", "/v1/control/list-runs", "/v1/fleet/push-messages", f"{PATH}/"):
-        assert room.ask(path)[0] == 404
-    assert room.ask(method="GET", body=b"")[0] == 404
-    assert room.ask(body=bytes(100_000))[0] == 413
+        assert server.ask(path)[0] == 404
+    assert server.ask(method="GET", body=b"")[0] == 404
+    assert server.ask(body=bytes(100_000))[0] == 413
     assert superlink.asked == 0
 
 
-def test_what_cannot_be_read_is_the_superlinks_to_refuse(room: Room, superlink: SuperLink) -> None:
+def test_what_cannot_be_read_is_the_superlinks_to_refuse(
+    server: Server, superlink: SuperLink
+) -> None:
     superlink.body = b"refused"
-    assert room.ask(body=b"\xff\xff") == (200, b"refused")
+    assert server.ask(body=b"\xff\xff") == (200, b"refused")
 
 
 def test_told_to_stop_it_sends_everybody_away_and_ends_well(
-    room: Room, held: "Future[tuple[int, bytes]]"
+    server: Server, held: "Future[tuple[int, bytes]]"
 ) -> None:
-    room.process.send_signal(signal.SIGTERM)
+    server.process.send_signal(signal.SIGTERM)
     assert held.result(60) == (200, b"")
-    assert room.process.wait(60) == 0
+    assert server.process.wait(60) == 0
 
 
-def test_a_bell_without_a_room_costs_no_more_than_the_wait() -> None:
-    bell = LoopbackBell(Address("127.0.0.1", 9))
-    bell.ring(NODE)
-    assert bell.wait(0.05) == frozenset()
+def test_a_notifier_without_a_server_costs_no_more_than_the_wait() -> None:
+    notifier = UdpNotifier(Address("127.0.0.1", 9))
+    notifier.message_sent(NODE)
+    assert notifier.wait(0.05) == frozenset()
 
 
-def test_a_simulation_has_no_bell(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FEDDC_WAITING_ROOM", raising=False)
-    assert not find_bell().tells
+def test_a_simulation_has_no_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDDC_LONG_POLL", raising=False)
+    assert not find_notifier().available
 
 
 def _listens(address: Address) -> bool:

@@ -15,8 +15,8 @@ from learning.local_data import load_dataset, load_partitions
 from learning.models import ModelError
 from learning.settings import LocalSettings, TrainingSettings
 from operation.config import SettingsError, SettingsGroup
-from protocol.schedule import Schedule
 from server_app.config.run_config import AlgorithmSettings, Settings, preflight
+from server_app.config.settings_docs import generated
 from tests.conftest import TINY
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -40,6 +40,36 @@ def test_pyproject_lists_every_setting_with_its_default() -> None:
     assert {key: type(value) for key, value in listed.items()} == {
         key: type(value) for key, value in Settings.defaults().items()
     }
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "docs/settings.md"])
+def test_the_generated_files_say_what_the_declarations_say(name: str) -> None:
+    path = PROJECT / name
+
+    assert path.read_text(encoding="utf-8") == generated(PROJECT)[path], "run `make settings`"
+
+
+def test_a_declaration_decides_what_the_generated_files_say(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    project, page = tmp_path / "pyproject.toml", tmp_path / "docs" / "settings.md"
+    project.write_text("[tool.flwr.app.config]\nold = 1\n\n[tool.ruff]\nx = 1\n", encoding="utf-8")
+    page.write_text(
+        "Before.\n<!-- settings: data -->\nold\n<!-- end -->\nAfter.\n", encoding="utf-8"
+    )
+
+    files = generated(tmp_path)
+
+    assert tomllib.loads(files[project])["tool"] == {
+        "flwr": {"app": {"config": Settings.defaults()}},
+        "ruff": {"x": 1},
+    }
+    lines = files[page].splitlines()
+    assert lines[:2] == ["Before.", "<!-- settings: data -->"]
+    assert lines[-2:] == ["<!-- end -->", "After."]
+    assert [line.split("`")[1] for line in lines[4:-2]] == list(LocalSettings.key_names())
+    assert "| `held-out` | `8` | 0 or more | Examples per hospital that it never" in files[page]
+    assert "| `test-fraction` | `0.2` | above 0, below 1 |" in files[page]
+    assert '| `device` | `"cpu"` | `cpu`, `cuda` |' in files[page]
 
 
 def test_a_key_belongs_to_one_group() -> None:
@@ -205,12 +235,12 @@ def test_an_unknown_key_is_named(key: str) -> None:
 
 
 NOT_TOGETHER: list[tuple[dict[str, Any], str]] = [
-    ({"schedule": "random", "daisy_period": 0}, r"schedule = random needs .* got 0 and 5"),
-    ({"schedule": "random", "daisy_period": 6}, r"schedule = random needs .* got 6 and 5"),
-    ({"schedule": "random", "aggregation_period": 0}, r"schedule = random needs .* got 1 and 0"),
-    ({"schedule": "random", "ramp": True}, r"schedule = random can't be combined with ramp"),
-    ({"schedule": "random", "tail": 0.1}, r"schedule = random can't be combined with ramp"),
-    ({"ramp": True, "aggregation_period": 0}, r"ramp needs an aggregation-period of at least 1"),
+    ({"schedule": "random", "daisy_period": 0}, r"needs daisy-period ≤ .* got 0 and 5"),
+    ({"schedule": "random", "daisy_period": 6}, r"needs daisy-period ≤ .* got 6 and 5"),
+    ({"schedule": "random", "aggregation_period": 0}, r"needs daisy-period ≤ .* got 1 and 0"),
+    ({"schedule": "random", "ramp": True}, r"random schedule can't be combined with ramp"),
+    ({"schedule": "random", "tail": 0.1}, r"random schedule can't be combined with ramp"),
+    ({"ramp": True, "aggregation_period": 0}, r"ramp needs an aggregation-period"),
     ({"aggregator": "median", "weighting": "examples"}, r"weighting = examples has no effect"),
     ({"aggregator": "krum", "weighting": "chain-examples"}, r"aggregator = krum: set weighting"),
     ({"aggregator": "qfedavg"}, r"qfedavg .* needs daisy-period = 0 and fraction = 1, got 1 and"),
@@ -248,15 +278,8 @@ def test_what_the_settings_accept_the_schedule_accepts(changes: dict[str, Any]) 
         chosen = parse(**changes).algorithm
     except SettingsError:
         return
-    schedule = Schedule(
-        20,
-        chosen.daisy_period or None,
-        chosen.aggregation_period or None,
-        ramp=chosen.ramp,
-        tail=chosen.tail,
-        secret=bytes(32) if chosen.schedule == "random" else None,
-    )
-    assert sum(leg.local_rounds for leg in schedule.legs) == 20
+    legs = chosen.to_schedule(bytes(32)).legs
+    assert sum(leg.local_rounds for leg in legs) == chosen.rounds
 
 
 # --- preflight: what only data, network and aggregator can tell -----------------------------------

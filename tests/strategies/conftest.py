@@ -8,7 +8,6 @@ import pytest
 
 from strategies.session import exchange as exchange_module
 from strategies.session import members as members_module
-from strategies.session import reply_notifier as bell_module
 
 
 class Clock:
@@ -29,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Waiting costs no time."""
     clock = Clock()
     monkeypatch.setattr(exchange_module, "time", clock)
-    monkeypatch.setattr(bell_module, "time", clock)
+    monkeypatch.setattr("operation.clock.time", clock)
     monkeypatch.setattr(members_module, "time", clock)
     return clock
 

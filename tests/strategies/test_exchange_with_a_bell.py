@@ -10,7 +10,7 @@ from protocol.messages import Hello, Introduction, encode
 from protocol.records import to_records
 from strategies.session import exchange as module
 from strategies.session.exchange import Answer, Exchange
-from strategies.session.reply_notifier import Bell
+from strategies.session.reply_notifier import ReplyNotifier
 
 NODES = range(100, 112)
 
@@ -24,16 +24,16 @@ class Clock:
         return self.now
 
 
-class TellingBell(Bell):
+class ScriptedNotifier(ReplyNotifier):
     """Tells of nodes at given times."""
 
-    tells = True
+    available = True
 
     def __init__(self, clock: Clock, back: dict[int, float]) -> None:
         self._clock, self._back = clock, dict(back)
         self.rung: list[int] = []
 
-    def ring(self, node: int) -> None:
+    def message_sent(self, node: int) -> None:
         self.rung.append(node)
 
     def wait(self, seconds: float) -> frozenset[int]:
@@ -75,13 +75,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def send(grid: Grid, bell: Bell, nodes: Iterable[int] = NODES) -> dict[int, Answer]:
+def send(grid: Grid, bell: ReplyNotifier, nodes: Iterable[int] = NODES) -> dict[int, Answer]:
     requests = {node: ("hello", lambda: encode(Hello())) for node in nodes}
     return Exchange(grid, bell=bell).send(requests, timeout=60, group="hello")
 
 
 def test_each_node_is_rung_for_and_its_reply_fetched_when_it_is_back(clock: Clock) -> None:
-    bell = TellingBell(clock, {100: 1.0, 101: 0.5})
+    bell = ScriptedNotifier(clock, {100: 1.0, 101: 0.5})
     grid = Grid(clock)
     answers = send(grid, bell, (100, 101))
     assert bell.rung == [100, 101]
@@ -95,7 +95,7 @@ def test_each_node_is_rung_for_and_its_reply_fetched_when_it_is_back(clock: Cloc
 
 def test_who_never_rings_is_looked_at_in_turn_and_few_at_a_time(clock: Clock) -> None:
     grid = Grid(clock)
-    answers = send(grid, TellingBell(clock, {}))
+    answers = send(grid, ScriptedNotifier(clock, {}))
     assert all(answer.reply is not None for answer in answers.values())
     looked_at: dict[float, list[int]] = {}
     for time, nodes in grid.looks:
