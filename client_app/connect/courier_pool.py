@@ -18,6 +18,7 @@ from typing import NoReturn
 from client_app import courier as courier  # imported here, so that no fork has to
 from operation.clock import Clock
 from operation.flower.tasks import AcquiredTask, TaskSource, run_clientapp
+from operation.supervision import end_with_parent
 
 _HOST = "127.0.0.1"
 # Seconds until the next poll: a fraction of the time since the last task, within limits. Short legs
@@ -90,9 +91,11 @@ def _run_courier(address: str, token: str, runner: int) -> NoReturn:
     try:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        random.seed()  # otherwise all couriers would retry at the same moments
-        time.sleep(_SETTLE_SECONDS)
-        run_clientapp(address, token, insecure=True, parent_pid=runner)
+        # Flower's own check for the parent does not interrupt a courier that waits for the agent.
+        if end_with_parent(runner, signal.SIGKILL):
+            random.seed()  # otherwise all couriers would retry at the same moments
+            time.sleep(_SETTLE_SECONDS)
+            run_clientapp(address, token, insecure=True, parent_pid=runner)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:

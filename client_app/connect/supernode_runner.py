@@ -10,11 +10,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from types import FrameType
 from typing import NoReturn
 
+from operation.clock import Clock
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_END_SECONDS = 15.0
 
 
 def main() -> NoReturn:
@@ -22,18 +24,25 @@ def main() -> NoReturn:
     port, command = int(sys.argv[1]), sys.argv[2:]
     tied = [sys.executable, "-P", "-m", "operation.supervision", str(os.getpid()), *command]
     supernode = subprocess.Popen(tied)  # noqa: S603 (our caller's command)
+    clock, stop_requests = Clock(), list[float]()
 
     def pass_on(number: int, frame: FrameType | None) -> None:
+        stop_requests.append(clock.now())
         supernode.terminate()
 
     for number in _SIGNALS:
         signal.signal(number, pass_on)
-    code = _run_tasks(supernode, port)
+    code = _run_tasks(supernode, port, stop_requests, clock)
     sys.exit(code if code >= 0 else 128 - code)
 
 
-def _run_tasks(supernode: subprocess.Popen[bytes], port: int) -> int:
-    """Run the SuperNode's tasks until it ends; return its exit code."""
+def _run_tasks(
+    supernode: subprocess.Popen[bytes], port: int, stop_requests: list[float], clock: Clock
+) -> int:
+    """Run the SuperNode's tasks until it ends or has to be killed; return its exit code.
+
+    `stop_requests` are the times of the signals that were passed on to it.
+    """
     from .courier_pool import CourierPool  # takes a second, in which the SuperNode starts
 
     pool = CourierPool(port)
@@ -44,7 +53,9 @@ def _run_tasks(supernode: subprocess.Popen[bytes], port: int) -> int:
             supernode.terminate()
             supernode.wait()
             return 1
-        time.sleep(pool.pause)
+        if stop_requests and clock.now() - stop_requests[0] > _END_SECONDS:
+            supernode.kill()  # no other process would, if `feddc hospital connect` was killed
+        clock.sleep(pool.pause)
     return code
 
 
