@@ -8,7 +8,7 @@ from protocol.randomness import SEED_BYTES
 from protocol.study.roster import RosterError
 from protocol.study.simulated_study import simulated_study
 from server_app.run.run_dir import new_run_dir
-from strategies.wrapped.adapter import check_wrapped
+from strategies.wrapped.requirements import check_wrapped
 
 from .aggregators import build_aggregator, cohort_size
 from .run_config import Settings
