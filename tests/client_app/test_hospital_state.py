@@ -1,4 +1,4 @@
-"""The hospital: it repeats itself, remembers bytes only, and forgets what is closed."""
+"""The hospital: it repeats its replies, stores bytes only, and destroys what is closed."""
 
 from collections.abc import Callable
 from typing import Any
