@@ -11,14 +11,8 @@ from client_app.state.audit_report import read_audit
 from learning.data import Examples, Share
 from protocol.messages import Refusal, Trained, TrainLeg
 from protocol.model_bytes import ModelState
-from tests.attacks.refused_requests import (
-    REQUESTS,
-    aggregate,
-    payload,
-    resigned,
-    sealed,
-    signed_by,
-)
+from tests.attacks.forgeries import aggregate, payload, resigned, sealed, signed_by
+from tests.attacks.refused_requests import REQUESTS
 from tests.attacks.siege import Code, Siege, flipped
 from tests.attacks.study import VICTIM, examples, expect, in_process, refused, whole_study
 
