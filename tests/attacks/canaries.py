@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -127,8 +128,9 @@ class Recorded(InProcessGrid):
         return [(name, request) for name, request in requests if isinstance(request, TrainLeg)]
 
 
+@cache
 def recorded_run(**changes: Any) -> Recorded:
-    """Run the real FedDC over hospitals whose patients are canaries: hand-overs, then the end."""
+    """Run the real FedDC over hospitals whose patients are canaries; hand-overs unless changed."""
     study = new_study()
     for name, canary in canaries().items():
         policy = Policy.parse({"unsealed": not changes.get("sealed", True)}, source="test")
