@@ -12,7 +12,8 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Self
 
-ROOT = Path(__file__).resolve().parents[1]
+from operation.flower.environment import flower_environment
+
 FEDDC = [sys.executable, "-c", "from operation.cli import main; main()"]
 _END_SECONDS = 15.0
 
@@ -75,16 +76,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 def base_environment() -> dict[str, str]:
     """Return this environment with the checkout's packages, and without Flower's side shows."""
-    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
-    return dict(os.environ) | {
-        "PATH": path,
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "NO_PROXY": "127.0.0.1,localhost",
-        "no_proxy": "127.0.0.1,localhost",
-    }
+    return flower_environment() | {"OMP_NUM_THREADS": "1"}
 
 
 def wait_for(is_so: Callable[[], bool], what: str, seconds: float) -> None:

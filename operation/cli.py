@@ -1,27 +1,44 @@
-"""The `feddc` command: one group for each user, each imported only when it is used."""
+"""The root of the `feddc` command: it names groups and commands, and imports one when it is called.
+
+A hospital's commands therefore load nothing of the coordinator's or the lab's code.
+"""
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import click
 import typer
 from typer.core import TyperGroup
 
-from lab.commands.simulate_command import simulate
+from operation.renames import renamed_options
 
-# What a group is for, and the Typer app that has its commands.
-GROUPS = {
-    "coordinator": ("Coordinate a study of hospitals.", "server_app.cli.study_commands:app"),
-    "hospital": ("Take part in a study with your own data.", "client_app.cli:app"),
-    "lab": ("Compare methods on one machine.", "lab.cli:app"),
+
+class Entry(NamedTuple):
+    """A group (a Typer app) or a command (a function) that is imported when it is called."""
+
+    help: str
+    target: str  # module:attribute
+    renamed: Mapping[str, str] = {}  # former options of a command
+
+
+ENTRIES = {
+    "simulate": Entry(
+        "Run FedDC on simulated hospitals on this machine, with Flower's simulation engine.",
+        "lab.commands.simulate_command:simulate",
+        renamed={"--samples": "--examples"},
+    ),
+    "coordinator": Entry("Coordinate a study of hospitals.", "server_app.cli.study_commands:app"),
+    "hospital": Entry("Take part in a study with your own data.", "client_app.cli:app"),
+    "lab": Entry("Compare methods on one machine.", "lab.cli:app"),
 }
 
 
 def main() -> None:
-    """Run the command; whatever is wrong with its arguments is said in one line."""
+    """Run the command and exit; report wrong arguments in one line."""
     try:
         code = app(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -35,13 +52,47 @@ def main() -> None:
     sys.exit(code)
 
 
+class LazyGroup(TyperGroup):
+    """A group whose commands are imported when they are called, but not to list them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(ENTRIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        return _load(cmd_name) if cmd_name in ENTRIES else None
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        index = TyperGroup(
+            name=self.name,
+            help=self.help,
+            params=self.params,
+            commands={
+                name: click.Command(name, help=entry.help) for name, entry in ENTRIES.items()
+            },
+        )
+        index.format_help(ctx, formatter)
+
+
+def _load(name: str) -> click.Command:
+    module, _, attribute = ENTRIES[name].target.partition(":")
+    target = getattr(import_module(module), attribute)
+    if isinstance(target, typer.Typer):
+        command: click.Command = typer.main.get_group(target)
+    else:
+        single = typer.Typer(add_completion=False)
+        single.command(name, cls=renamed_options(ENTRIES[name].renamed))(target)
+        command = typer.main.get_command(single)
+    command.name = name
+    return command
+
+
 app = typer.Typer(
     name="feddc",
+    cls=LazyGroup,
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_show_locals=False,  # they may hold what a log should not
+    pretty_exceptions_show_locals=False,  # a log must not show the values of local variables
 )
-app.command()(simulate)
 
 
 def _show_version(asked: bool) -> None:
@@ -67,29 +118,6 @@ def feddc(
     ] = False,
 ) -> None:
     """Federated daisy-chaining: better models from small, private data sets."""
-
-
-def _lazy(target: str) -> type[TyperGroup]:
-    """Return a group that imports its commands when they are first asked for."""
-
-    class LazyGroup(TyperGroup):
-        def _load(self) -> click.Group:
-            module, _, name = target.partition(":")
-            group = typer.main.get_command(getattr(import_module(module), name))
-            assert isinstance(group, click.Group)  # noqa: S101 (a Typer app with a callback)
-            return group
-
-        def list_commands(self, ctx: click.Context) -> list[str]:
-            return self._load().list_commands(ctx)
-
-        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-            return self._load().get_command(ctx, cmd_name)
-
-    return LazyGroup
-
-
-for _name, (_help, _target) in GROUPS.items():
-    app.add_typer(typer.Typer(cls=_lazy(_target), help=_help, no_args_is_help=True), name=_name)
 
 
 if __name__ == "__main__":

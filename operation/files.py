@@ -1,11 +1,13 @@
-"""Files of the study folder: whole or not at all, and secrets for their owner only."""
+"""Durable files: written whole or not at all, and on the disk when the call returns."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
 def write_new(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Write a file that was not there before; a secret is never overwritten."""
+    """Write a file that does not exist yet; an existing one is never overwritten."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as file:
         os.fchmod(descriptor, mode)  # whatever the umask
@@ -15,22 +17,57 @@ def write_new(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 
 
 def replace(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Put new content in place of a file's, so that a reader never sees half of it."""
-    draft = path.with_name(f".{path.name}.new")
-    draft.unlink(missing_ok=True)  # of a command that was interrupted
+    """Write a file in place of an earlier one; a reader sees the old content or the new."""
+    draft = _draft(path)
     write_new(draft, data, mode=mode)
     draft.replace(path)
-    sync(path.parent)
+    sync_folder(path.parent)
+
+
+@contextmanager
+def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
+    """Yield a draft to write, which takes the place of `path` at the end of the block.
+
+    For writers that need a path instead of bytes. `durable=False` does not wait for the disk: a
+    power cut may then lose the new content, for instance that of a checkpoint.
+    """
+    draft = _draft(path)
+    try:
+        yield draft
+        if durable:
+            sync_file(draft)
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
 
 
 def make_folder(path: Path, mode: int = 0o700) -> None:
+    """Make a folder, or give an existing one these permissions."""
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(mode)
 
 
-def sync(folder: Path) -> None:
+def sync_file(path: Path) -> None:
+    """Wait until the file's content is on the disk."""
+    _sync(path, os.O_RDONLY)
+
+
+def sync_folder(folder: Path) -> None:
     """Wait until the folder's list of files is on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _draft(path: Path) -> Path:
+    draft = path.with_name(f".{path.name}.new")
+    draft.unlink(missing_ok=True)  # left by an interrupted process
+    return draft
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

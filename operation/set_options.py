@@ -1,4 +1,4 @@
-"""Settings on a command line: `--set KEY=VALUE`, as often as one likes."""
+"""Settings on a command line: the repeatable option `--set KEY=VALUE`."""
 
 import tomllib
 from typing import TYPE_CHECKING
@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:  # pydantic, which `feddc --help` can do without
-    from learning.settings import Scalar
+    from operation.config import Scalar
 
 _PERIODS = ("daisy-period", "aggregation-period")
 
 
-def assigned(assignments: list[str] | None) -> "dict[str, Scalar]":
-    """Return what `--set` asks for; whether the keys exist is checked with the rest."""
+def parse_set_options(assignments: list[str] | None) -> "dict[str, Scalar]":
+    """Return the values of all `--set` options; whether a key exists is checked with the rest."""
     values: dict[str, Scalar] = {}
     for assignment in assignments or ():
         key, equals, text = assignment.partition("=")

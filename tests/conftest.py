@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from client_app.courier import app as courier
 from lab.flower.in_process import InProcessGrid
-from learning.local_data import load_shares
+from learning.local_data import load_partitions
 from protocol.messages import (
     Reply,
     Request,
@@ -39,7 +39,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "plain"))
 TINY: dict[str, Any] = {
     "dataset": "breast-cancer",
     "hospitals": 6,
-    "samples": 7,
+    "examples": 7,
     "held-out": 2,
     "rounds": 12,
     "daisy-period": 1,
@@ -109,4 +109,4 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    load_shares.cache_clear()
+    load_partitions.cache_clear()

@@ -3,9 +3,6 @@
 Flower's own executor starts a new Python for every message. This process has imported all that a
 ClientApp's process needs, and has a copy of itself run Flower's code for it, unchanged: a process
 of its own, as ever. One that is killed is noticed by the SuperNode when its heartbeats cease.
-
-What is imported from Flower here is not its public interface: flwr is pinned to one minor version,
-and the test with a real SuperNode notices when it moves.
 """
 
 import gc
@@ -18,15 +15,9 @@ import traceback
 from contextlib import suppress
 from typing import NoReturn
 
-import httpx
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
-from flwr.proto.task_pb2 import Task
-from flwr.supercore.constant import TaskType
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.runtime import RuntimeHttpClient
-from flwr.supernode.runtime.run_clientapp import run_clientapp
-
 from client_app import courier as courier  # imported for the copies, which find it done
+from operation.clock import Clock
+from operation.flower.tasks import AcquiredTask, TaskSource, run_clientapp
 
 _HOST = "127.0.0.1"
 # How long until the next look for a task: a share of the time since the last, within limits. So a
@@ -44,56 +35,42 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Couriers:
     """Takes the SuperNode's tasks one by one, and forks a courier for each."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
         self._address = f"{_HOST}:{port}"
-        self._client = RuntimeHttpClient.from_server_address(
-            self._address,
-            insecure=True,  # it never leaves this machine
-            root_certificates=None,
-            interceptors=[RuntimeVersionHttpInterceptor(component_name="SuperExec")],
-        )
-        # All kinds are taken: one that nobody took would keep the SuperNode waiting for ever.
-        self._request = AcquireTaskRequest(supported_task_types=[str(kind) for kind in TaskType])
+        self._tasks = TaskSource(self._address)
         self._couriers: set[int] = set()
-        self._last_task = time.monotonic()
+        self._last_task = self._clock.now()
         self._killed: float | None = None
         gc.freeze()  # else the copies' garbage collection would copy this process's memory
 
     @property
     def pause(self) -> float:
         """How long to wait until the next look."""
-        share = _SHARE * (time.monotonic() - self._last_task)
+        share = _SHARE * (self._clock.now() - self._last_task)
         return max(_SHORTEST_PAUSE, min(share, _LONGEST_PAUSE))
 
     @property
     def is_stuck(self) -> bool:
         """Whether a courier was killed, and no task has come for longer than that takes Flower."""
-        return self._killed is not None and time.monotonic() - self._killed > _STUCK_SECONDS
+        return self._killed is not None and self._clock.now() - self._killed > _STUCK_SECONDS
 
     def look(self) -> None:
         """Fork a courier for the next task, if there is one."""
         self._bury()
-        try:
-            found = self._client.AcquireTask(self._request)
-        except httpx.TransportError:  # the SuperNode is starting or ending
-            return
-        except httpx.HTTPStatusError as error:
-            if not error.response.is_server_error:
-                raise
-            return
-        if found.HasField("task") and found.token:
-            self._last_task, self._killed = time.monotonic(), None
-            self._launch(found.task, found.token)
+        if task := self._tasks.acquire():
+            self._last_task, self._killed = self._clock.now(), None
+            self._launch(task)
 
-    def _launch(self, task: Task, token: str) -> None:
-        if task.type != TaskType.CLIENT_APP:
+    def _launch(self, task: AcquiredTask) -> None:
+        if not task.is_for_a_clientapp:
             # Left alone it expires, which answers the message with an error.
-            print(f"a task of kind {task.type} is none for a courier", flush=True)  # noqa: T201
+            print(f"a task of kind {task.kind} is none for a courier", flush=True)  # noqa: T201
             return
         executor = os.getpid()
         sys.stdout.flush()
         if (courier_pid := os.fork()) == 0:
-            _be_a_courier(self._address, token, executor)
+            _be_a_courier(self._address, task.token, executor)
         self._couriers.add(courier_pid)
 
     def _bury(self) -> None:
@@ -105,7 +82,7 @@ class Couriers:
             if os.WIFSIGNALED(status):
                 number = signal.Signals(os.WTERMSIG(status)).name
                 print(f"a courier was killed ({number})", flush=True)  # noqa: T201
-                self._killed = time.monotonic()
+                self._killed = self._clock.now()
 
 
 def _be_a_courier(address: str, token: str, executor: int) -> NoReturn:

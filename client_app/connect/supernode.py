@@ -18,14 +18,13 @@ from pathlib import Path
 
 from client_app.hospital_folder import HospitalFolder
 from operation import log_lines
+from operation.flower.environment import flower_environment
 from operation.supervision import Program, keep_running
 from protocol.study.connection import Address, Connection, ConnectionFileError
 
-_PACKAGES = Path(__file__).resolve().parents[2]
 _SOCKET = Path("socket") / "agent.sock"
 _KNOWN_AS = "SuperNode ID: "
 _SIGN_OFF_SECONDS = 20.0
-_LOCAL = "127.0.0.1,localhost"
 
 
 class ConnectError(Exception):
@@ -145,19 +144,11 @@ def _command(address: Address, authority: Path, key: Path, agent: Path) -> Calla
 
 
 def _environment(home: Path) -> dict[str, str]:
-    ours = {
-        "FLWR_HOME": str(home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
+    return flower_environment(home) | {
         # The executor forks, which NumPy's threads do not like.
         "OPENBLAS_NUM_THREADS": "1",
         "PYTHONUNBUFFERED": "1",
-        "PATH": _joined(str(Path(sys.executable).parent), os.environ.get("PATH")),
-        "PYTHONPATH": _joined(str(_PACKAGES), os.environ.get("PYTHONPATH")),
     }
-    for name in ("NO_PROXY", "no_proxy"):
-        ours[name] = f"{_LOCAL},{os.environ.get(name, '')}".rstrip(",")
-    return dict(os.environ) | ours
 
 
 def _explain(code: int, last: str) -> str:
@@ -225,7 +216,3 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _joined(first: str, rest: str | None) -> str:
-    return f"{first}{os.pathsep}{rest}" if rest else first

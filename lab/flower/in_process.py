@@ -1,7 +1,7 @@
 """The same ServerApp and ClientApp without Ray: hospitals are called in this process, in turn.
 
 For tests and for runs of tens of thousands of client-rounds, where Ray's overhead would dominate.
-Messages are not serialised on the way, so Ray and real deployments keep tests of their own.
+Messages are not serialised, so Ray and real deployments have tests of their own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,11 +12,10 @@ from uuid import uuid4
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
 from client_app.courier import app as courier
-from learning.settings import Scalar
+from operation.config import Scalar
+from operation.flower.grid import Run, set_message_id, set_task_identity
 from server_app.config.run_config import Settings
 from server_app.run.simulated_run import run
 
@@ -31,11 +30,11 @@ def simulate_in_process(settings: Settings, run_dir: Path) -> dict[str, Any]:
 
 
 class InProcessGrid(Grid):
-    """A Grid whose nodes are calls of a ClientApp, one at a time, when their reply is asked for."""
+    """A Grid that calls a ClientApp, one node at a time, when a reply is pulled."""
 
     def __init__(self, client_app: ClientApp, nodes: int, run_config: Mapping[str, Scalar]) -> None:
         # Flower gives messages the identity of the task that sends them; here that is this process.
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+        set_task_identity(run_id=1, node_id=1, task_id=1)
         self._client_app = client_app
         self._contexts = {
             100 + position: Context(
@@ -51,7 +50,7 @@ class InProcessGrid(Grid):
 
     @classmethod
     def without_clients(cls) -> "InProcessGrid":
-        """Return a Grid for strategies that are only asked to configure and to aggregate."""
+        """Return a Grid for strategies that only configure and aggregate."""
         return cls(courier, 0, {})
 
     def get_node_ids(self) -> Iterable[int]:
@@ -61,7 +60,7 @@ class InProcessGrid(Grid):
         ids = []
         for message in messages:
             identifier = str(uuid4())
-            message.metadata.__dict__["_message_id"] = identifier
+            set_message_id(message, identifier)
             self._pending[identifier] = message
             ids.append(identifier)
         return ids
@@ -96,5 +95,5 @@ class InProcessGrid(Grid):
         context = self._contexts[message.metadata.dst_node_id]
         try:
             return self._client_app(message, context)
-        except Exception as error:  # as Flower does: the run goes on without this answer
+        except Exception as error:  # like Flower: the run continues without this reply
             return Message(Error(code=_CLIENT_APP_RAISED, reason=str(error)), reply_to=message)

@@ -1,4 +1,4 @@
-"""Flower's simulation engine for one run: a SuperLink of its own, which ends with the run.
+"""Flower's simulation engine for one run: a private SuperLink, which ends with the run.
 
 Nothing is shared with other runs, with `flwr run` or with the user's Flower configuration, and
 nothing is left behind: no process, no port, no file outside the run folder.
@@ -16,19 +16,19 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from learning.settings import Scalar
 from operation import process_group
+from operation.config import Scalar
+from operation.flower.environment import superlink_environment
 
 if TYPE_CHECKING:
     from operation.flower.control_api import ControlApi, RunStatus
 
-_PACKAGES = Path(__file__).resolve().parents[2]
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _START_SECONDS, _GONE_SECONDS, _LOOK_SECONDS = 120.0, 5.0, 2.0
 
 
 class EngineError(RuntimeError):
-    """Flower could not be started, or went away during the run."""
+    """Flower could not be started, or stopped during the run."""
 
 
 def run_app(
@@ -42,9 +42,9 @@ def run_app(
     watch: Callable[[], object],
     verbose: bool,
 ) -> "RunStatus":
-    """Run a Flower app to its end and return what Flower says about it.
+    """Run a Flower app to its end and return its status.
 
-    `watch` is called a few times a second and may raise to end the run. The app's log is written
+    `watch` is called several times a second and may raise to end the run. The app's log is written
     to `log_path` and, if `verbose`, to stderr.
     """
     with process_group.new_home() as home, _superlink(home) as superlink:
@@ -70,8 +70,8 @@ def run_app(
                 file.write(f"\nSuperLink:\n{superlink.log()}")
             if isinstance(error, EngineError):
                 raise
-            superlink.check(seconds=1.0)  # a request can fail a moment before the process is gone
-            raise EngineError(f"Flower's SuperLink did not do as asked: {error}") from error
+            superlink.check(seconds=1.0)  # a request can fail just before the process ends
+            raise EngineError(f"SuperLink request failed: {error}") from error
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def _superlink(home: Path) -> Iterator["_SuperLink"]:
 
 
 class _SuperLink:
-    """A SuperLink in a session of its own, so that the terminal's Ctrl-C reaches only us."""
+    """A SuperLink in its own session, so that the terminal's Ctrl-C reaches only this process."""
 
     def __init__(self, home: Path) -> None:
         self._log = home / "superlink.log"
@@ -131,7 +131,7 @@ class _SuperLink:
 
 
 class _LogCopy(threading.Thread):
-    """Copies the run's log while it is written; lives until Flower calls the run finished."""
+    """Copies the log while it is written; ends when Flower reports the run as finished."""
 
     def __init__(self, control: "ControlApi", run_id: int, path: Path, verbose: bool) -> None:
         super().__init__(daemon=True)
@@ -148,11 +148,11 @@ class _LogCopy(threading.Thread):
                     if self._verbose:
                         sys.stderr.write(text)
             except (RequestError, ValueError):  # the latter: cut off in the middle of a message
-                return  # the SuperLink is gone: the main thread sees that for itself
+                return  # the SuperLink is gone: the main thread detects that
 
 
 class _SimulationProcess:
-    """Notices that the process with ServerApp and Ray was killed; Flower itself takes 45 s."""
+    """Detects that the process of ServerApp and Ray was killed; Flower takes 45 s to notice."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -167,20 +167,14 @@ class _SimulationProcess:
         if any("flwr-simulation" in line for line in process_group.command_lines(self._home)):
             self._seen, self._last_seen = True, now
         elif self._seen and now - self._last_seen > _GONE_SECONDS:
-            raise EngineError("the simulation's process was killed; was there enough memory?")
+            raise EngineError("the simulation process was killed: is there enough memory?")
         elif now - self._last_seen > _START_SECONDS:
             raise EngineError(f"Flower did not start the run in {_START_SECONDS:.0f} s")
 
 
 def _environment(home: Path) -> dict[str, str]:
     """Return the environment of everything the SuperLink starts."""
-    scripts = str(Path(sys.executable).parent)
-    ours = {
-        process_group.MARK: str(home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+    return superlink_environment(home, poll_seconds=0.05) | {
         "RAY_TMPDIR": str(home),
         "RAY_USAGE_STATS_ENABLED": "0",
         # Flower's actors have an environment of their own, for which Ray's early workers do not
@@ -190,15 +184,11 @@ def _environment(home: Path) -> dict[str, str]:
         "SPT_NOENV": "1",
         # Leave the GPUs visible to the actors, which share them.
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        "PATH": _joined(scripts, os.environ.get("PATH")),  # Flower calls its commands by name
-        "PYTHONPATH": _joined(str(_PACKAGES), os.environ.get("PYTHONPATH")),
-        "NO_PROXY": f"127.0.0.1,localhost,{os.environ.get('NO_PROXY', '')}",
     }
-    return {"OMP_NUM_THREADS": "1"} | dict(os.environ) | ours
 
 
 def _ray_cpus(nodes: int, cpus: int | None) -> int | None:
-    """Return how many actors Ray may start: each costs memory, and one per node is enough."""
+    """Return the number of actors for Ray: each needs memory, and one per node is enough."""
     if joins_ray_cluster():
         return None
     if cpus is None:
@@ -207,12 +197,8 @@ def _ray_cpus(nodes: int, cpus: int | None) -> int | None:
 
 
 def joins_ray_cluster() -> bool:
-    """Tell whether the user has a Ray cluster running, whose size is then not ours to choose."""
+    """Return whether RAY_ADDRESS names a running Ray cluster, which has its own size."""
     return os.environ.get("RAY_ADDRESS", "local") != "local"
-
-
-def _joined(first: str, rest: str | None) -> str:
-    return f"{first}{os.pathsep}{rest}" if rest else first
 
 
 def _reserved_port() -> tuple[socket.socket, int]:

@@ -1,14 +1,16 @@
-"""How long a training has taken, over all commands that went on with it."""
+"""The time a training has taken, over all commands that continued it."""
 
 import json
 import time
 from pathlib import Path
 
+from operation import files
+
 _SECONDS_BETWEEN = 60.0
 
 
 class Stopwatch:
-    """Counts on from what is noted beside the checkpoint; without one it begins at nought."""
+    """Continues from the time saved beside the checkpoint; starts at zero without one."""
 
     clock = staticmethod(time.monotonic)
 
@@ -22,18 +24,17 @@ class Stopwatch:
         return self._before + self.clock() - self._began
 
     def note(self, *, now: bool = False) -> None:
-        """Write it down, once a minute (as checkpoints are) or `now`."""
+        """Save the time, at most once a minute (like checkpoints) unless `now`."""
         if self._path is None or not (now or self.clock() - self._noted > _SECONDS_BETWEEN):
             return
         self._noted = self.clock()
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        draft = self._path.with_name(f"{self._path.name}.tmp")
-        draft.write_text(json.dumps({"seconds": round(self.seconds, 3)}), "utf-8")
-        draft.replace(self._path)
+        with files.replacing(self._path, durable=False) as draft:
+            draft.write_text(json.dumps({"seconds": round(self.seconds, 3)}), "utf-8")
 
 
 def _read(path: Path | None) -> float:
     try:
         return float(json.loads(path.read_text("utf-8"))["seconds"]) if path else 0.0
     except (OSError, ValueError, KeyError, TypeError):
-        return 0.0  # a figure is lost, the training is not
+        return 0.0  # only the time is lost, not the training

@@ -32,7 +32,7 @@ from flwr.proto.federation_config_pb2 import SimulationConfig
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 
-from learning.settings import Scalar
+from operation.config import Scalar
 
 RequestError = httpx.HTTPError  # refused, or the SuperLink is gone
 

@@ -53,11 +53,11 @@ def run(
     json_output: Json = False,
 ) -> None:
     """Start an experiment with the members of the roster, and follow it to its end."""
-    from operation.set_options import assigned
+    from operation.set_options import parse_set_options
 
     with _told_of_runs():
         place = open_study(study)
-        values = place.settings() | assigned(settings)
+        values = place.settings() | parse_set_options(settings)
         _check_roster(place)
         from server_app.experiment import (
             experiment_control,  # Flower: a second or two

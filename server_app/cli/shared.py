@@ -24,7 +24,7 @@ HERE = Path("study")
 @contextmanager
 def told() -> Iterator[None]:
     """Say what went wrong in one line."""
-    from learning.settings import SettingsError
+    from operation.config import SettingsError
     from server_app.services.nginx import ProxyError
     from server_app.services.service_lock import AlreadyUp
     from server_app.services.supervisor import ServiceError

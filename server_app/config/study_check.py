@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from learning.settings import Scalar, SettingsError
+from operation.config import Scalar, SettingsError
 
 
 def check_apart(values: Mapping[str, Scalar], hospitals: int, first_model: Path | None) -> None:

@@ -4,12 +4,13 @@ from pathlib import Path
 
 from learning.data import Examples
 from learning.local_data import load_dataset
-from learning.settings import LocalSettings, SettingsError
+from learning.settings import LocalSettings
 from learning.trainer import Network, TaskSpec
+from operation.config import SettingsError
 from protocol.model_bytes import ModelState
 from protocol.randomness import SEED_BYTES
 from server_app.experiment import first_model
-from strategies.wrapped.adapter import check_wrapped
+from strategies.wrapped.requirements import check_wrapped
 
 from .aggregators import build_aggregator, cohort_size
 from .run_config import Settings

@@ -4,7 +4,7 @@ import re
 
 from pydantic import Field, field_validator, model_validator
 
-from learning.settings import SettingsGroup
+from operation.config import SettingsGroup
 
 
 class TaskSettings(SettingsGroup):

@@ -4,8 +4,8 @@ The ServerApp that runs it gets nothing but its name: whatever else there is to 
 coordinator's machine, and never in a run's configuration.
 """
 
-import fcntl
 import json
+import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from learning.settings import Scalar, SettingsError
 from operation import files
+from operation.config import Scalar, SettingsError, refuse_renamed
+from operation.locks import LockHeld, ProcessLock
 from protocol.randomness import SEED_BYTES, derive_seed
 from protocol.study.roster import Roster, RosterError
-from server_app.config.run_config import Settings
+from server_app.config.run_config import RENAMED_SETTINGS, Settings
 from server_app.config.study_check import check_apart
 from server_app.config.task_settings import TaskSettings
 from server_app.study.study_folder import Study, StudyError
@@ -26,7 +27,7 @@ from . import first_model
 
 # Members are on the roster, results in the experiment's folder, models never travel readable, and
 # routes are drawn at random.
-SIMULATION_ONLY = frozenset({"hospitals", "run-dir", "seed", "sealing"})
+SIMULATION_ONLY = frozenset({"hospitals", "run-dir", "seed", "sealed"})
 
 
 @dataclass(frozen=True)
@@ -157,21 +158,25 @@ class Experiment:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Let no second ServerApp work on this experiment, such as one left from a dead run."""
-        with (self.folder / "lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise StudyError(
-                    f"experiment {self.id} is being run by another process: "
-                    "`feddc coordinator stop` ends it"
-                ) from error
+        lock = ProcessLock(self.folder / "lock")
+        try:
+            lock.acquire(str(os.getpid()))
+        except LockHeld as error:
+            raise StudyError(
+                f"experiment {self.id} is being run by another process: "
+                "`feddc coordinator stop` ends it"
+            ) from error
+        try:
             yield
+        finally:
+            lock.release()
 
 
 def parse(values: Mapping[str, Scalar], *, hospitals: int) -> tuple[Settings, TaskSettings]:
     """Check a study's settings; keys left out have their defaults."""
     source = "settings.toml"
     known = deployed_keys()
+    refuse_renamed(values, RENAMED_SETTINGS, source=source)
     for key in values:
         if key in SIMULATION_ONLY:
             raise SettingsError(f"{key} is for simulations only ({source})")

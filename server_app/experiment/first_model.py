@@ -9,7 +9,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from protocol.model_bytes import ModelState
 from server_app.study.study_folder import Study
 

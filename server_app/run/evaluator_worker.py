@@ -13,7 +13,7 @@ from typing import Any
 
 from learning.data import DataError
 from learning.models import ModelError
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from protocol.model_bytes import ModelState
 from protocol.randomness import shared_init_seed
 from server_app.config.study_task import load_task

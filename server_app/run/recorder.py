@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -18,6 +19,7 @@ from protocol.model_bytes import ModelState
 from protocol.schedule import Ending, Leg
 from server_app.config.run_config import Settings
 from server_app.experiment import first_model
+from strategies.identifiers import HospitalName
 from strategies.session.exchange import Answer
 from strategies.session.observer import LegReport, Observer
 from strategies.session.spool import StoredModel
@@ -66,7 +68,9 @@ class Recorder(Observer):
 
     # --- what FedDC tells -------------------------------------------------------------------------
 
-    def started(self, experiment: str, hospitals: Mapping[str, int | None], legs: int) -> None:
+    def started(
+        self, experiment: str, hospitals: Mapping[HospitalName, int | None], legs: int
+    ) -> None:
         self._legs = legs
         self._event(
             "start",
@@ -124,7 +128,10 @@ class Recorder(Observer):
         )
 
     def generation_began(
-        self, number: int, hospitals: Mapping[str, int | None], staying_out: Mapping[str, str]
+        self,
+        number: int,
+        hospitals: Mapping[HospitalName, int | None],
+        staying_out: Mapping[str, str],
     ) -> None:
         self._event(
             "generation",
@@ -161,7 +168,7 @@ class Recorder(Observer):
         # What the killed run wrote of later legs stands above; it is written anew below.
         self._event("resumed", leg=sum(self._endings.values()), legs=self._legs)
 
-    def closed(self, answers: Mapping[str, Answer]) -> None:
+    def closed(self, answers: Mapping[HospitalName, Answer]) -> None:
         for name, answer in answers.items():
             if isinstance(answer.reply, Closed) and answer.reply.held_out_accuracy is not None:
                 self._held_out.append(answer.reply.held_out_accuracy)
@@ -175,8 +182,12 @@ class Recorder(Observer):
     # --- the end ----------------------------------------------------------------------------------
 
     def completed(self, final: ModelState) -> dict[str, Any]:
-        """Write the final model, a plot and the summary; return the summary."""
-        save_file(final.parameters | final.buffers, self.run_dir / first_model.FINAL)
+        """Write the final model, a plot and the summary; return the summary.
+
+        All of them are on the disk when this returns: the journal is deleted next.
+        """
+        with files.replacing(self.run_dir / first_model.FINAL) as draft:
+            save_file(final.parameters | final.buffers, draft)
         (self.run_dir / first_model.AGGREGATE).unlink(missing_ok=True)
         figures = self.evaluator.figures(final)
         hand_overs = self._endings[Ending.HAND_OVER]
@@ -202,10 +213,11 @@ class Recorder(Observer):
         }
         from .accuracy_plot import plot_accuracy  # matplotlib: only now
 
-        plot_accuracy(self.run_dir)
+        files.sync_file(plot_accuracy(self.run_dir))
         _write_json(self.run_dir / "summary.json", summary)
         # Last, so that whoever waits for it finds everything in place.
         self._event("end", status="completed", reason="")
+        os.fsync(self._metrics.fileno())
         self._metrics.close()
         return summary
 
@@ -257,7 +269,5 @@ def _finite(value: Any) -> Any:
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    # Whole or not at all: a reader never sees half a file.
-    draft = path.with_suffix(".tmp")
-    draft.write_text(json.dumps(_finite(dict(content)), indent=2) + "\n", encoding="utf-8")
-    draft.replace(path)
+    text = json.dumps(_finite(dict(content)), indent=2) + "\n"
+    files.replace(path, text.encode())

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from server_app.config.run_config import Settings
 
 _RESULTS = ("settings.json", "metrics.jsonl", "model.safetensors", "accuracy.png", "summary.json")

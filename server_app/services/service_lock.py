@@ -1,12 +1,11 @@
 """Who runs the coordinator's services: a lock that goes with its process, however that ends."""
 
-import fcntl
 import json
 import os
-from contextlib import suppress
 from pathlib import Path
 
 from operation import files
+from operation.locks import LockHeld, ProcessLock, lock_holder
 
 
 class AlreadyUp(Exception):
@@ -18,42 +17,28 @@ class ServiceLock:
 
     def __init__(self, path: Path) -> None:
         files.make_folder(path.parent)
-        self._path = path
+        self._lock = ProcessLock(path)
         self._pids = {"supervisor": os.getpid()}
 
     def __enter__(self) -> "ServiceLock":
-        self._file = self._path.open("a+")
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+            self._lock.acquire(json.dumps(self._pids))
+        except LockHeld as error:
             raise AlreadyUp("the coordinator is already up") from error
-        self._write()
         return self
 
     def note(self, part: str, pid: int) -> None:
         self._pids[part] = pid
-        self._write()
+        self._lock.write_holder(json.dumps(self._pids))
 
     def __exit__(self, *_: object) -> None:
-        self._file.truncate(0)
-        self._file.close()
-
-    def _write(self) -> None:
-        self._file.seek(0)
-        self._file.truncate()
-        self._file.write(json.dumps(self._pids))
-        self._file.flush()
+        self._lock.release()
 
 
 def holders(path: Path) -> dict[str, int]:
     """Return the numbers of the processes behind a lock; none if nobody holds it."""
     try:
-        with path.open("r+") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
+        found: dict[str, int] = json.loads(lock_holder(path) or "{}")
+    except ValueError:  # read while it is written
         return {}
-    except BlockingIOError:
-        with suppress(OSError, ValueError):
-            found: dict[str, int] = json.loads(path.read_text())
-            return found
-    return {}
+    return found

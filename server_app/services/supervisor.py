@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from operation import files, log_lines, process_group
+from operation.flower.environment import ONE_PIECE_AT_A_TIME, superlink_environment
 from operation.supervision import Program, keep_running
 from server_app.study.study_folder import FOLDER_VARIABLE, INTERNAL_HOST, Study, StudyError
 
@@ -20,8 +21,7 @@ from .service_lock import AlreadyUp, ServiceLock
 Part = Literal["superlink", "proxy"]
 PARTS: tuple[Part, ...] = ("superlink", "proxy")
 
-_PACKAGES = Path(__file__).resolve().parents[2]
-_POLL_SECONDS = "0.5"
+_POLL_SECONDS = 0.5
 
 
 class ServiceError(Exception):
@@ -38,7 +38,7 @@ def serve(study: Study, parts: Sequence[Part], *, terminal: bool) -> int:
             nginx.prepare_for_container(study)
         programs = [_program(study, part, lock, logger.getChild(part)) for part in parts]
         if "superlink" in parts:
-            programs.append(_waiting_room(study, logger.getChild("waiting-room")))
+            programs.append(_long_poll(study, logger.getChild("long-poll")))
         logger.info(f"starting {' and '.join(parts)} of the study {study.name}")
         if terminal and "superlink" in parts:  # in the background, `up` waits and registers
             threading.Thread(target=_register, args=(study, logger), daemon=True).start()
@@ -99,18 +99,16 @@ def _superlink(study: Study) -> list[str]:
     ]
 
 
-def _waiting_room(study: Study, logger: logging.Logger) -> Program:
+def _long_poll(study: Study, logger: logging.Logger) -> Program:
     command = [
         *_own("server_app.services.long_poll_server"),
-        f"--listen={study.waiting_room}",
+        f"--listen={study.long_poll_address}",
         f"--superlink={study.superlink_address}",
         f"--authority={study.authority}",
     ]
     # Without Flower's folder, by which the SuperLink's processes are known: it may outlive them.
     paths = {"PYTHONPATH": environment(study)["PYTHONPATH"]}
-    return Program(
-        "waiting-room", lambda: command, dict(os.environ) | paths, logger, explain=_explain
-    )
+    return Program("long-poll", lambda: command, dict(os.environ) | paths, logger, explain=_explain)
 
 
 def _register(study: Study, logger: logging.Logger) -> None:
@@ -141,27 +139,15 @@ def environment(study: Study) -> dict[str, str]:
     """Return the environment of the SuperLink and the ServerApps that it starts."""
     ours = {
         FOLDER_VARIABLE: str(study.folder),
-        process_group.MARK: str(study.flower_home),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        # Read by the SuperExec, which starts the ServerApp of a run, and has years to wait for one.
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": _POLL_SECONDS,
-        udp_notifier.ADDRESS_VARIABLE: str(study.waiting_room),
+        udp_notifier.ADDRESS_VARIABLE: str(study.long_poll_address),
         # Large blocks go back to the system at once; see superlink.py.
         "MALLOC_ARENA_MAX": "2",
         "MALLOC_MMAP_THRESHOLD_": str(256 * 1024),
         "MALLOC_TRIM_THRESHOLD_": str(1024 * 1024),
-        # The ServerApp sends and fetches the 5 MiB pieces of a model one by one.
-        "FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PUSHES": "1",
-        "FLWR_PRIVATE_MAX_CONCURRENT_OBJ_PULLS": "1",
         "PYTHONUNBUFFERED": "1",
-        "PATH": _joined(str(Path(sys.executable).parent), os.environ.get("PATH")),
-        "PYTHONPATH": _joined(str(_PACKAGES), os.environ.get("PYTHONPATH")),
-        "NO_PROXY": f"127.0.0.1,localhost,{os.environ.get('NO_PROXY', '')}".rstrip(","),
-        "no_proxy": f"127.0.0.1,localhost,{os.environ.get('no_proxy', '')}".rstrip(","),
     }
-    return {"OMP_NUM_THREADS": "1"} | dict(os.environ) | ours
+    flower = superlink_environment(study.flower_home, poll_seconds=_POLL_SECONDS)
+    return flower | ONE_PIECE_AT_A_TIME | ours
 
 
 def _explain(code: int, last: str) -> str:
@@ -169,10 +155,6 @@ def _explain(code: int, last: str) -> str:
         if sign in last:
             return "found its port taken by another program"
     return ""
-
-
-def _joined(first: str, rest: str | None) -> str:
-    return f"{first}{os.pathsep}{rest}" if rest else first
 
 
 def main() -> None:

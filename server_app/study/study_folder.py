@@ -7,8 +7,8 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from learning.settings import Scalar, SettingsError, SettingsGroup
 from operation import files
+from operation.config import Scalar, SettingsError, SettingsGroup
 from protocol.keys import Identity, InvalidKey
 from protocol.study.connection import Address, Connection
 from protocol.study.roster import Roster, RosterError, check_name
@@ -32,7 +32,7 @@ class StudyFile(SettingsGroup):
         28000,
         ge=1,
         le=65534,
-        description="the SuperLink's, on this machine only; the next one is the waiting room's",
+        description="port of the SuperLink, on this machine only; long polling uses the next one",
     )
 
     @field_validator("name")
@@ -89,8 +89,8 @@ class Study:
         return f"{INTERNAL_HOST}:{self.file.internal_port}"
 
     @property
-    def waiting_room(self) -> Address:
-        """Where the proxy finds the waiting room, and the ServerApp its bell."""
+    def long_poll_address(self) -> Address:
+        """Where the proxy and the ServerApp, on this machine, reach the long-poll gateway."""
         return Address(INTERNAL_HOST, self.file.internal_port + 1)
 
     @property

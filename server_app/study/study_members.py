@@ -68,7 +68,7 @@ def remove(study: Study, name: str) -> None:
         names = ", ".join(card.name for card in enrolled(study)) or "nobody"
         raise EnrolmentError(f"{name} is not a member; there are {names}")
     (study.members / f"{name}.json").unlink()
-    files.sync(study.members)
+    files.sync_folder(study.members)
 
 
 def write_roster(study: Study) -> tuple[Roster, bool]:

@@ -5,8 +5,9 @@ from logging import WARNING
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.serverapp.exception import InconsistentMessageReplies
-from flwr.supercore import log
 from numpy.typing import NDArray
+
+from operation.flower.logger import log
 
 FloatArray = NDArray[np.float64]
 

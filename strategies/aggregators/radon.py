@@ -11,9 +11,9 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.serverapp.exception import AggregationError
 from flwr.serverapp.strategy import FedAvg
-from flwr.supercore import log
 from numpy.typing import ArrayLike, NDArray
 
+from operation.flower.logger import log
 from protocol.randomness import stream
 
 from .flatten import FloatArray, models_as_points, point_as_model

@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from .spool import DiskSpool, MemorySpool, Spool, write_durably
+from operation import files
+
+from .spool import DiskSpool, MemorySpool, Spool
 
 State = Mapping[str, Any]
 _FORMAT = 1
@@ -62,6 +64,6 @@ class DiskJournal(Journal):
 
     def write(self, state: Callable[[], State], models: Collection[str]) -> None:
         text = json.dumps({"format": _FORMAT, **state()})
-        write_durably(self._file, text.encode())
+        files.replace(self._file, text.encode(), mode=0o600)
         # Only now: until then the earlier state stood, and it may have named other models.
         self.spool.keep_only(models)

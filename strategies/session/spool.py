@@ -3,12 +3,12 @@
 Envelopes of many hospitals do not fit into memory together, and outlive a crash on disk only.
 """
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from operation import files
 from protocol.model_bytes import ModelState, Wire
 
 
@@ -52,7 +52,7 @@ class DiskSpool(Spool):
         self._folder = folder
 
     def put(self, name: str, data: bytes) -> None:
-        write_durably(self._folder / name, data)
+        files.replace(self._folder / name, data, mode=0o600)
 
     def get(self, name: str) -> bytes:
         return (self._folder / name).read_bytes()
@@ -74,18 +74,3 @@ class StoredModel:
     def load(self) -> ModelState:
         data = self.spool.get(self.name)
         return ModelState.from_bytes(data, wire=self.wire).without_optimizer()
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all; when this returns it is on the disk."""
-    draft = path.with_name(path.name + ".draft")
-    with draft.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

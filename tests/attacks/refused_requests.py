@@ -202,12 +202,12 @@ REQUESTS: dict[str, tuple[RefusalCode, Attack]] = {
     ),
     "with a key share as an envelope": (
         Code.ENVELOPE_REFUSED,
-        lambda e, honest: honest.model_copy(update={"payload": e.shares["Cedar"][VICTIM]}),
+        lambda e, honest: honest.model_copy(update={"payload": e.key_shares["Cedar"][VICTIM]}),
     ),
     "with a key share as an envelope of leg 0": (
         Code.MALFORMED,
         lambda e, honest: honest.model_copy(
-            update={"payload": e.shares["Cedar"][VICTIM], "sealed_in": 0}
+            update={"payload": e.key_shares["Cedar"][VICTIM], "sealed_in": 0}
         ),
     ),
     "with an envelope sealed for another name": (Code.ENVELOPE_REFUSED, sealed(recipient="Cedar")),

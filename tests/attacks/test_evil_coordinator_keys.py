@@ -101,7 +101,7 @@ def test_announcements_are_refused(attack: str, siege: Siege) -> None:
     close(siege.study, experiment)
 
 
-def sealed_share(of: Experiment, identity: Identity, name: str, **changes: Any) -> bytes:
+def sealed_key_share(of: Experiment, identity: Identity, name: str, **changes: Any) -> bytes:
     """Seal a key share for the victim, signed by `identity` in the name of `name`."""
     place = {
         "experiment": of.id,
@@ -112,26 +112,26 @@ def sealed_share(of: Experiment, identity: Identity, name: str, **changes: Any) 
 
 
 KEY_SHARES: dict[str, Callable[[Experiment], dict[str, bytes]]] = {
-    "the coordinator's own share": lambda e: {
-        "Cedar": sealed_share(e, e.study.coordinator, "Cedar")
+    "the coordinator's own key share": lambda e: {
+        "Cedar": sealed_key_share(e, e.study.coordinator, "Cedar")
     },
-    "another member's share": lambda e: {"Cedar": e.shares["Aspen"][VICTIM]},
-    "a share for another member": lambda e: {"Cedar": e.shares["Cedar"]["Durmast"]},
-    "a share of another experiment": lambda e: {
-        "Cedar": sealed_share(e, e.study.identities["Cedar"], "Cedar", experiment="e0")
+    "another member's key share": lambda e: {"Cedar": e.key_shares["Aspen"][VICTIM]},
+    "a key share for another member": lambda e: {"Cedar": e.key_shares["Cedar"]["Durmast"]},
+    "a key share of another experiment": lambda e: {
+        "Cedar": sealed_key_share(e, e.study.identities["Cedar"], "Cedar", experiment="e0")
     },
-    "a share of another generation": lambda e: {
-        "Cedar": sealed_share(e, e.study.identities["Cedar"], "Cedar", generation=bytes(32))
+    "a key share of another generation": lambda e: {
+        "Cedar": sealed_key_share(e, e.study.identities["Cedar"], "Cedar", generation=bytes(32))
     },
-    "a flipped byte": lambda e: {"Cedar": flipped(-1)(e.shares["Cedar"][VICTIM])},
-    "a share cut off": lambda e: {"Cedar": e.shares["Cedar"][VICTIM][:-1]},
-    "an empty share": lambda _: {"Cedar": b""},
+    "a flipped byte": lambda e: {"Cedar": flipped(-1)(e.key_shares["Cedar"][VICTIM])},
+    "a key share cut off": lambda e: {"Cedar": e.key_shares["Cedar"][VICTIM][:-1]},
+    "an empty key share": lambda _: {"Cedar": b""},
     "two members exchanged": lambda e: {
-        "Aspen": e.shares["Cedar"][VICTIM],
-        "Cedar": e.shares["Aspen"][VICTIM],
+        "Aspen": e.key_shares["Cedar"][VICTIM],
+        "Cedar": e.key_shares["Aspen"][VICTIM],
     },
-    "a share of the victim's own": lambda e: {VICTIM: e.shares["Cedar"][VICTIM]},
-    "a stranger's share": lambda e: {"Elder": sealed_share(e, STRANGER, "Elder")},
+    "a key share of the victim's own": lambda e: {VICTIM: e.key_shares["Cedar"][VICTIM]},
+    "a stranger's key share": lambda e: {"Elder": sealed_key_share(e, STRANGER, "Elder")},
 }
 
 
@@ -140,7 +140,9 @@ def test_key_shares_are_refused(attack: str, siege: Siege) -> None:
     experiment = Experiment(siege.study, siege.study.descriptor())
     experiment.agree()
     experiment.exchange_all()
-    honest = {name: sealed[VICTIM] for name, sealed in experiment.shares.items() if name != VICTIM}
+    honest = {
+        name: sealed[VICTIM] for name, sealed in experiment.key_shares.items() if name != VICTIM
+    }
 
     siege.refuses(
         experiment.open(VICTIM, honest | KEY_SHARES[attack](experiment)), Code.KEYS_REFUSED
@@ -161,7 +163,7 @@ def test_different_lists_for_different_hospitals_make_nothing_that_opens(siege: 
     for name in experiment.members:
         request = experiment.exchange(shown if name == VICTIM else None)
         reply = expect(KeyShares, study.ask(name, request))
-        experiment.shares[name] = from_bundle(reply.payload)
+        experiment.key_shares[name] = from_bundle(reply.payload)
 
     siege.refuses(experiment.open(VICTIM), Code.KEYS_REFUSED)
     siege.refuses(experiment.request(VICTIM), Code.NOT_SET_UP)

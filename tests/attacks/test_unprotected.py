@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_app.hospital.policy import Policy
-from learning.data import Examples, Share
+from learning.data import Examples, Partition
 from learning.settings import TrainingSettings
 from learning.trainer import Network, TaskSpec
 from protocol.messages import Carries, RefusalCode, SetUp, Trained
@@ -29,8 +29,8 @@ from tests.attacks.study import (
     expect,
     in_process,
     new_study,
+    partition,
     refused,
-    share,
 )
 
 
@@ -41,7 +41,10 @@ def alone(patients_here: Examples, **policy: Any) -> Study:
         own = patients_here if name == VICTIM else examples(8, seed)
         settings = {key.replace("_", "-"): value for key, value in policy.items()}
         in_process(
-            study, name, Share(name, own, examples(8, seed)), Policy.parse(settings, source="test")
+            study,
+            name,
+            Partition(name, own, examples(8, seed)),
+            Policy.parse(settings, source="test"),
         )
     return study
 
@@ -105,7 +108,7 @@ def test_unprotected_first_models_of_their_own_tell_a_recipient_who_sent() -> No
     # They follow from the training seed and a position in the roster, which every member knows.
     study = new_study()
     for seed, name in enumerate(NAMES):
-        in_process(study, name, share(name, seed))
+        in_process(study, name, partition(name, seed))
     experiment = study.experiment(init="own")
     descriptor = experiment.descriptor
     settings = TrainingSettings.parse(descriptor.training, source="test")

@@ -12,7 +12,7 @@ import pytest
 from flwr.app import Message
 from numpy.typing import NDArray
 
-from learning.data import Share
+from learning.data import Partition
 from protocol import envelope
 from protocol.messages import (
     Carries,
@@ -27,6 +27,7 @@ from protocol.model_bytes import ModelState
 from protocol.records import from_records
 from server_app.config.run_config import Settings
 from server_app.run.simulated_run import run
+from strategies.settings import ScheduleOptions
 from tests.attacks.canaries import (
     ROUTE_SEED,
     TRAINING_SEED,
@@ -44,8 +45,8 @@ from tests.attacks.study import (
     expect,
     in_process,
     new_study,
+    partition,
     refused,
-    share,
 )
 from tests.conftest import TINY, RecordingGrid
 
@@ -114,7 +115,7 @@ def test_no_handed_over_model_is_in_what_the_server_app_saw_or_wrote(
 
     monkeypatch.setattr(envelope, "seal", look_in)
     sealed = run_app(tmp_path / "sealed")
-    readable = run_app(tmp_path / "readable", sealing=False)
+    readable = run_app(tmp_path / "readable", sealed=False)
 
     assert len(handed_over) == 6 * 4  # of eight legs two are aggregations
     for bias in handed_over:
@@ -125,7 +126,7 @@ def test_no_handed_over_model_is_in_what_the_server_app_saw_or_wrote(
 def test_no_key_and_no_patient_is_in_what_passes() -> None:
     study = new_study()
     for seed, name in enumerate(NAMES):
-        in_process(study, name, share(name, seed))
+        in_process(study, name, partition(name, seed))
     experiment = study.experiment()
     for _ in range(3):
         experiment.leg()
@@ -139,7 +140,7 @@ def test_no_key_and_no_patient_is_in_what_passes() -> None:
         assert secret not in passed
         assert secret.hex().encode() not in passed
     for seed, _ in enumerate(NAMES):
-        for row in share("", seed).train.features:
+        for row in partition("", seed).train.features:
             assert not found(row, [passed])
     assert experiment.key_of(VICTIM) in passed  # the search works
 
@@ -149,7 +150,12 @@ def test_no_key_and_no_patient_is_in_what_passes() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"init": "own"}, {"fraction": 0.5}, {"random_schedule": True, "aggregation_period": 2}],
+    [
+        {},
+        {"init": "own"},
+        {"fraction": 0.5},
+        {"aggregation_period": 2, "schedule_options": ScheduleOptions(random=True)},
+    ],
     ids=str,
 )
 def test_the_route_seed_is_in_no_byte_bound_for_a_hospital(changes: dict[str, Any]) -> None:
@@ -201,7 +207,7 @@ def test_what_a_recipient_opens_is_the_same_bytes_whoever_sent_it() -> None:
     # Two hospitals with the same patients: nothing is left but who they are, and it does not show.
     study = new_study()
     for name in NAMES:
-        in_process(study, name, Share(name, examples(16, seed=1), examples(8, seed=2)))
+        in_process(study, name, Partition(name, examples(16, seed=1), examples(8, seed=2)))
     experiment = study.experiment(training={"model": "mlp", "momentum": 0.9})
 
     models = [handed_to_victim(experiment, sender) for sender in ("Aspen", "Cedar", "Durmast")]
@@ -213,7 +219,7 @@ def test_what_a_recipient_opens_is_the_same_bytes_whoever_sent_it() -> None:
 def test_a_hospital_gets_one_model_of_a_leg_and_can_compare_no_two() -> None:
     study = new_study()
     for seed, name in enumerate(NAMES):
-        in_process(study, name, share(name, seed))
+        in_process(study, name, partition(name, seed))
     experiment = study.experiment()
     sent = {
         sender: expect(Trained, study.ask(sender, experiment.request(sender, recipient=VICTIM)))

@@ -14,12 +14,12 @@ import pytest
 from client_app.hospital.hospital import Hospital
 from client_app.hospital.policy import Policy
 from client_app.state.store import MappingStore
-from learning.data import Examples, Share
+from learning.data import Examples, Partition
 from protocol.messages import Carries, Refusal, RefusalCode, SetUp, Trained, decode_reply
 from protocol.model_bytes import ModelState
 from tests.attacks.refused_descriptors import DESCRIPTORS
 from tests.attacks.refused_requests import REQUESTS
-from tests.attacks.study import VICTIM, Experiment, in_process, share, whole_study
+from tests.attacks.study import VICTIM, Experiment, in_process, partition, whole_study
 from tests.client_app.small_hospital import (
     CLASSES,
     NAME,
@@ -45,7 +45,7 @@ def running() -> Experiment:
     """Return an experiment in which the victim has already opened an envelope."""
     study = whole_study()
     policy = Policy.parse({"models": ["mlp"]}, source="test")
-    in_process(study, VICTIM, share(VICTIM, 1), policy)
+    in_process(study, VICTIM, partition(VICTIM, 1), policy)
     experiment = study.experiment()
     experiment.leg()
     experiment.leg()
@@ -57,8 +57,8 @@ def assert_refused_without_a_trace(data: bytes, code: RefusalCode) -> None:
     study = experiment.study
     victim, before = study.hospitals[VICTIM], study.memories[VICTIM]
     assert isinstance(victim, Hospital)
-    memory, undisturbed = dict(before), victim.remembering(MappingStore(dict(before)))
-    here = victim.remembering(MappingStore(memory))
+    memory, undisturbed = dict(before), victim.with_store(MappingStore(dict(before)))
+    here = victim.with_store(MappingStore(memory))
 
     assert plain(here.answer(data)) == Refusal(code=code)
 
@@ -182,7 +182,7 @@ def test_examples_of_a_class_too_many_are_noticed_before_training(where: str) ->
     more = Examples(examples(5, 1).features, np.array([0, 1, 2, 3, 0]))
     usual = SHARES[NAME]
     parts = (more, usual.held_out) if where == "training examples" else (usual.train, more)
-    here = member(share=Share(NAME, *parts))
+    here = member(share=Partition(NAME, *parts))
 
     assert plain(here.answer(set_up(descriptor()))) == Refusal(code=Code.DESCRIPTOR_REFUSED)
 

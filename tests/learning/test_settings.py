@@ -8,12 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from learning.settings import (
-    LocalSettings,
-    SettingsError,
-    SettingsGroup,
-    TrainingSettings,
-)
+from learning.settings import LocalSettings, TrainingSettings
+from operation.config import SettingsError, SettingsGroup
 
 GROUPS = [TrainingSettings, LocalSettings]
 

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from client_app.enrol.enrolment import initialise
 from client_app.hospital_folder import HospitalFolder
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from protocol.model_bytes import ModelState
 from server_app.experiment import first_model
 from server_app.experiment.experiment_folder import Experiment

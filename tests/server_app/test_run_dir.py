@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from learning.settings import SettingsError
+from operation.config import SettingsError
 from server_app.config.run_config import Settings
 from server_app.run.run_dir import new_run_dir
 from tests.conftest import TINY
