@@ -1,4 +1,4 @@
-"""Couriers from the warm executor, with a real SuperNode: notice when Flower has moved."""
+"""The courier pool with a real SuperNode: notices when Flower has changed."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pytest
 
-from client_app.connect.courier_pool import Couriers
+from client_app.connect.courier_pool import CourierPool
 from operation.flower.control_api import ControlApi, is_up, pack
 from tests.fake_clock import FakeClock
 from tests.processes import children, free_port, is_alive, wait_until
@@ -96,19 +96,19 @@ def superlink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SuperLink]:
 
 
 class Node:
-    """One SuperNode with its couriers."""
+    """One SuperNode with its pool."""
 
     def __init__(self, superlink: SuperLink, processes: Processes) -> None:
         self.api, self._apps, self._processes = superlink.api, superlink.processes, processes
         before, port = superlink.online(), free_port()
-        self.executor = processes.start(
+        self.runner = processes.start(
             *(sys.executable, "-P", "-m", "client_app.connect.supernode_runner", port),
             *(PROGRAMS / "flower-supernode", "--insecure", "--superlink", superlink.address),
             *("--isolation=process", "--port", port),
         )
         wait_until(lambda: bool(superlink.online() - before))
         (self.node_id,) = superlink.online() - before
-        (self.supernode,) = children(self.executor.pid)
+        (self.supernode,) = children(self.runner.pid)
 
     @property
     def is_online(self) -> bool:
@@ -130,7 +130,7 @@ class Node:
         )
 
     def hanging_courier(self) -> int:
-        """Have a courier wait for ever; return its process."""
+        """Let a courier wait forever; return its process id."""
         self.start("hang")
         file = self._processes.folder / "hanging"
         wait_until(lambda: file.exists() and file.read_text().endswith("\n"))
@@ -146,14 +146,14 @@ def node(superlink: SuperLink, tmp_path: Path) -> Iterator[Node]:
         yield Node(superlink, processes)
 
 
-def test_every_message_gets_a_process_of_its_own_forked_from_the_executor(node: Node) -> None:
+def test_every_message_gets_a_process_of_its_own_forked_from_the_runner(node: Node) -> None:
     first, second, failed, last = node.ask("tell", "tell", "raise", "tell")
 
-    assert {told["parent"] for told in (first, second, last)} == {node.executor.pid}
+    assert {told["parent"] for told in (first, second, last)} == {node.runner.pid}
     assert len({told["pid"] for told in (first, second, last)}) == 3
     assert not any(told["torch"] for told in (first, second, last))
     assert failed == RAISED
-    wait_until(lambda: children(node.executor.pid) == [node.supernode])  # none is left
+    wait_until(lambda: children(node.runner.pid) == [node.supernode])  # none is left
 
 
 @pytest.mark.slow
@@ -161,31 +161,31 @@ def test_a_killed_courier_is_an_error_and_the_next_message_is_answered(node: Nod
     crashed, told = node.ask("die", "tell")
 
     assert crashed == CRASHED
-    assert told["parent"] == node.executor.pid
+    assert told["parent"] == node.runner.pid
     assert "a courier was killed (SIGKILL)" in node.log()
 
 
-def test_the_executor_ends_with_its_supernode(node: Node) -> None:
+def test_the_runner_ends_with_its_supernode(node: Node) -> None:
     os.kill(node.supernode, signal.SIGKILL)
 
-    assert node.executor.wait(120) == 128 + signal.SIGKILL
+    assert node.runner.wait(120) == 128 + signal.SIGKILL
 
 
-def test_supernode_and_couriers_end_with_their_executor(node: Node) -> None:
+def test_supernode_and_couriers_end_with_their_runner(node: Node) -> None:
     courier = node.hanging_courier()
 
-    node.executor.kill()
+    node.runner.kill()
 
     wait_until(lambda: not is_alive(node.supernode))
     wait_until(lambda: not is_alive(courier))
 
 
-def test_told_to_stop_the_supernode_signs_off_and_no_courier_is_left(node: Node) -> None:
+def test_a_signal_lets_the_supernode_deactivate_its_node_and_leaves_no_courier(node: Node) -> None:
     courier = node.hanging_courier()
 
-    node.executor.terminate()
+    node.runner.terminate()
 
-    node.executor.wait(120)
+    node.runner.wait(120)
     assert "SuperNode terminated gracefully" in node.log()
     assert not node.is_online
     wait_until(lambda: not is_alive(courier))
@@ -196,28 +196,28 @@ def test_told_to_stop_the_supernode_signs_off_and_no_courier_is_left(node: Node)
 
 def test_a_killed_courier_after_which_no_task_comes_means_that_the_supernode_is_stuck() -> None:
     clock = FakeClock()
-    couriers = Couriers(free_port(), clock)
+    pool = CourierPool(free_port(), clock)
     killed = subprocess.Popen(["sleep", "600"])
-    couriers._couriers.add(killed.pid)
+    pool._couriers.add(killed.pid)
     killed.kill()
     os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
 
-    couriers.look()
+    pool.poll()
 
-    assert not couriers.is_stuck
+    assert not pool.is_stuck
     clock.sleep(60)  # Flower may notice by itself
-    assert not couriers.is_stuck
+    assert not pool.is_stuck
     clock.sleep(31)
-    assert couriers.is_stuck
+    assert pool.is_stuck
 
 
-def test_the_pause_between_looks_follows_the_length_of_a_leg() -> None:
+def test_the_pause_between_polls_follows_the_length_of_a_leg() -> None:
     clock = FakeClock()
-    couriers = Couriers(free_port(), clock)
+    pool = CourierPool(free_port(), clock)
 
     pauses = []
     for seconds in (0, 2, 2, 100):
         clock.sleep(seconds)
-        pauses.append(couriers.pause)
+        pauses.append(pool.pause)
 
     assert pauses == pytest.approx([0.05, 0.1, 0.2, 0.5])
