@@ -128,7 +128,7 @@ class Recorded(InProcessGrid):
         return [(name, request) for name, request in requests if isinstance(request, TrainLeg)]
 
 
-def recorded_run(*, sealed: bool = True) -> Recorded:
+def recorded_run(*, sealed: bool = True, aggregation_period: int | None = None) -> Recorded:
     """Run the real FedDC over hospitals whose patients are canaries: hand-overs, then the end."""
     study = new_study()
     for name, canary in canaries().items():
@@ -145,13 +145,13 @@ def recorded_run(*, sealed: bool = True) -> Recorded:
             sealed=sealed,
         ),
         daisy_period=1,
-        aggregation_period=None,
+        aggregation_period=aggregation_period,
     )
     strategy.start(
         grid,
         ArrayRecord({name: Array(array) for name, array in ZEROS.parameters.items()}),
         num_rounds=6,
-        timeout=60,
+        timeout=300,
         train_config=ConfigRecord({**MIRROR, "shape": [FEATURES], "classes": CLASSES}),
     )
     return grid
