@@ -10,12 +10,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import IO
 
+from . import signals
 from .log_lines import read_line
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -118,7 +118,7 @@ class Program:
 
 def keep_running(programs: Sequence[Program], meanwhile: Callable[[], None] = lambda: None) -> int:
     """Keep all programs running until a signal asks to end; return the signal's number."""
-    with _asked_to_end() as asked:
+    with signals.collected() as asked:
         try:
             while not asked:
                 for program in programs:
@@ -131,25 +131,6 @@ def keep_running(programs: Sequence[Program], meanwhile: Callable[[], None] = la
     return asked[0]
 
 
-@contextmanager
-def _asked_to_end() -> Iterator[list[int]]:
-    asked: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # A signal that is ignored stays so: that is how nohup keeps a command alive.
-    before = {n: h for n in numbers if (h := signal.getsignal(n)) is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, note)
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _said(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
@@ -160,8 +141,7 @@ def _become(parent: int, command: list[str]) -> None:
 
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_TIE_TO_PARENT, signal.SIGTERM)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)  # ignored ones would stay so
+    signals.restore_defaults()  # ignored ones would stay so
     if os.getppid() == parent:  # else it went meanwhile
         os.execvp(command[0], command)  # noqa: S606 (our caller's command)
 

@@ -1,7 +1,6 @@
 """`feddc coordinator run`, `follow`, `status`, `resume`, `stop`: experiments from start to end."""
 
 import json
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from operation import signals
 from operation.terminal import console, fail
 
 from .shared import HERE, Folder, open_study, told
@@ -246,12 +246,5 @@ def _ctrl_c_leaves() -> Iterator[None]:
     def leave(number: int, frame: object) -> None:
         raise _LeftAlone
 
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:  # as under nohup
+    with signals.caught(leave, (signals.SIGINT,)):
         yield
-        return
-    signal.signal(signal.SIGINT, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
