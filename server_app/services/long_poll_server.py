@@ -22,7 +22,7 @@ import uvicorn
 
 from operation import signals
 from operation.flower.pull_request import node_of
-from protocol.study.connection import Address
+from protocol.address import Address
 
 from .long_poll import PATH, Answer, WaitingRoom
 

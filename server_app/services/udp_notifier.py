@@ -9,7 +9,7 @@ import socket
 import time
 from contextlib import suppress
 
-from protocol.study.connection import Address
+from protocol.address import Address
 from strategies.session.reply_notifier import Bell
 
 ADDRESS_VARIABLE = "FEDDC_WAITING_ROOM"  # HOST:PORT, for the ServerApp that the SuperLink starts
