@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 # Several processes train at once: more threads each would only get in each other's way.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test test-slow lint types imports format images federation benchmarks clean
+.PHONY: help install demo test test-slow lint types imports format images settings federation benchmarks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ format: install ## format the code
 images: ## the Docker images; TORCH=cpu TORCH_INDEX=… for those without CUDA
 	cd docker/hospital && FEDDC_COORDINATOR=any:1 docker compose build
 	cd docker/coordinator && docker compose build
+
+settings: install ## write the settings into pyproject.toml and docs/settings.md
+	$(BIN)/python -m server_app.config.settings_docs
 
 federation: ## a coordinator and three hospitals in containers: up, FedDC, result, down; KEEP=1 keeps it
 	$(PYTHON) docker/local/federation.py

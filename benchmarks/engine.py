@@ -77,7 +77,7 @@ def _compared(task: str, folder: Path, pairs: int, turns: int) -> dict[str, Any]
         "loop_client_rounds_per_s": _short(median(plain)),
         "vs_loop": _short(median(ours) / median(plain)),
         "vs_loop_at_best": _short(max(ours) / max(plain)),
-        "way": ", ".join(sorted(ways)),
+        "backend": ", ".join(sorted(ways)),
     }
 
 
@@ -105,13 +105,13 @@ def _contender(
 
 def _bench(pipe: Connection, name: str, folder: Path) -> None:
     from benchmarks.engine_tasks import task
-    from lab.engine import Way, run
+    from lab.engine import Backend, run
 
     settings = task(name, folder).bench()
-    way: Way = "auto"
+    backend: Backend = "auto"
     for _ in _asked(pipe):
-        outcome = run(settings, way=way, evaluate_every=10**9, evaluate_clients=False)
-        way = outcome.way
+        outcome = run(settings, backend=backend, evaluate_every=10**9, evaluate_clients=False)
+        way = outcome.backend
         pipe.send((outcome.client_rounds_per_s, way))
 
 

@@ -44,7 +44,7 @@ def task(name: str, folder: Path) -> BenchmarkTask:
             # SUSY: 441 clients with 2 samples of 18 features, a hinge loss, b = 50.
             values = _table(folder, rows=1200, columns=18) | {
                 "hospitals": 441,
-                "samples": 2,
+                "examples": 2,
                 "model-options": '{"outputs": 1}',
                 "loss": "hinge",
                 "aggregation-period": 50,
@@ -54,7 +54,7 @@ def task(name: str, folder: Path) -> BenchmarkTask:
             # The synthetic data: 50 clients with 10 samples, Adam.
             values = _table(folder, rows=700, columns=100) | {
                 "hospitals": 50,
-                "samples": 10,
+                "examples": 10,
                 "optimizer": "adam",
                 "learning-rate": 0.001,
             }
@@ -62,12 +62,12 @@ def task(name: str, folder: Path) -> BenchmarkTask:
                 _settings(name, values), rounds=300, loop_rounds=3, ray_hospitals=50
             )
         case "mnist-cnn":
-            values = _images(folder, classes=10, side=28, mode="grey", hospitals=50, samples=8)
+            values = _images(folder, classes=10, side=28, mode="grey", hospitals=50, examples=8)
             return BenchmarkTask(_settings(name, values), rounds=4, loop_rounds=1)
         case "mri-cnn":
-            values = _images(folder, classes=2, side=150, mode="rgb", hospitals=6, samples=8)
+            values = _images(folder, classes=2, side=150, mode="rgb", hospitals=6, examples=8)
         case _:
-            values = _images(folder, classes=10, side=32, mode="rgb", hospitals=6, samples=64)
+            values = _images(folder, classes=10, side=32, mode="rgb", hospitals=6, examples=64)
     settings = _settings(name, values)
     return BenchmarkTask(settings, rounds=6, loop_rounds=3, ray_hospitals=4, ray_rounds=4)
 
@@ -76,7 +76,7 @@ def stand_in(folder: Path, *, clients: int) -> Settings:
     """Return an MLP's task for any number of clients with 8 examples each."""
     folder.mkdir(parents=True, exist_ok=True)
     values = _table(folder, rows=10 * clients + 50, columns=30)
-    return _settings("mlp", values | {"hospitals": clients, "samples": 8})
+    return _settings("mlp", values | {"hospitals": clients, "examples": 8})
 
 
 def _settings(model: str, values: dict[str, Scalar]) -> Settings:
@@ -86,7 +86,7 @@ def _settings(model: str, values: dict[str, Scalar]) -> Settings:
         "daisy-period": 1,
         "aggregation-period": 10,
         "learning-rate": 0.01,
-        "sealing": False,
+        "sealed": False,
     }
     return Settings.from_run_config(common | values, source=f"benchmarks.engine, {model}")
 
@@ -106,13 +106,13 @@ def _table(folder: Path, *, rows: int, columns: int) -> dict[str, Scalar]:
 
 
 def _images(
-    folder: Path, *, classes: int, side: int, mode: str, hospitals: int, samples: int
+    folder: Path, *, classes: int, side: int, mode: str, hospitals: int, examples: int
 ) -> dict[str, Scalar]:
     rng = np.random.default_rng(0)
     shape = (side, side) if mode == "grey" else (side, side, 3)
     for label in range(classes):
         (folder / str(label)).mkdir()
-    for number in range(int(1.3 * hospitals * samples)):
+    for number in range(int(1.3 * hospitals * examples)):
         pixels = rng.integers(256, size=shape, dtype=np.uint8)
         Image.fromarray(pixels).save(folder / str(number % classes) / f"{number}.png")
     return {
@@ -121,5 +121,5 @@ def _images(
         "image-size": side,
         "image-mode": mode,
         "hospitals": hospitals,
-        "samples": samples,
+        "examples": examples,
     }

@@ -11,7 +11,7 @@ import time
 import torch
 from torch import Tensor, nn
 
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from learning.models import build
 from server_app.config.run_config import Settings
 
@@ -22,7 +22,7 @@ class PlainLoop:
     def __init__(self, settings: Settings) -> None:
         seed = settings.algorithm.seed
         dataset = load_dataset(settings.local, seed)
-        shares = load_shares(settings.local, settings.algorithm.hospitals, seed)
+        partitions = load_partitions(settings.local, settings.algorithm.hospitals, seed)
         first = build(
             settings.training.model,
             shape=dataset.shape,
@@ -30,11 +30,11 @@ class PlainLoop:
             options=settings.training.options,
             seed=0,
         )
-        self._models = [copy.deepcopy(first).train() for _ in shares]
+        self._models = [copy.deepcopy(first).train() for _ in partitions]
         self._optimizers = [_optimizer(settings, model) for model in self._models]
         self._data = [
-            (torch.from_numpy(share.train.features), torch.from_numpy(share.train.labels))
-            for share in shares
+            (torch.from_numpy(partition.train.features), torch.from_numpy(partition.train.labels))
+            for partition in partitions
         ]
         self._loss = _hinge if settings.training.loss == "hinge" else nn.CrossEntropyLoss()
         self._settings = settings

@@ -68,18 +68,20 @@ def _measure(clients: int, folder: str) -> dict[str, float]:
     import torch
 
     from benchmarks.engine_tasks import stand_in
-    from lab.engine import Way, run
+    from lab.engine import Backend, run
     from lab.engine.backends.speed import Speedometer
 
     torch.set_num_threads(1)
     Speedometer.clock = staticmethod(time.process_time)
     settings = stand_in(Path(folder) / str(clients), clients=clients)
     measured: dict[str, float] = {}
-    amounts: dict[Way, int] = {"batched": _CLIENT_ROUNDS, "loop": _LOOP_CLIENT_ROUNDS}
-    for way, amount in amounts.items():
+    amounts: dict[Backend, int] = {"batched": _CLIENT_ROUNDS, "loop": _LOOP_CLIENT_ROUNDS}
+    for backend, amount in amounts.items():
         longer = settings.replace(rounds=max(10, amount // clients))
-        outcome = run(longer, way=way, workers=1, evaluate_every=10**9, evaluate_clients=False)
-        measured[way] = 1 / outcome.client_rounds_per_s
+        outcome = run(
+            longer, backend=backend, workers=1, evaluate_every=10**9, evaluate_clients=False
+        )
+        measured[backend] = 1 / outcome.client_rounds_per_s
         measured.setdefault("megabytes", _peak_megabytes())
     return measured
 

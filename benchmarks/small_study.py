@@ -86,7 +86,7 @@ class SmallStudy:
         fingerprint = Roster.from_signed(roster.read_bytes()).fingerprint
         for name in self._names:
             place = self._folder / name
-            _run("hospital", "join", roster, "--folder", place, "--yes", fingerprint)
+            _run("hospital", "join", roster, "--folder", place, "--fingerprint", fingerprint)
 
     def _coordinator(self, command: str, *arguments: str, seconds: float = _START_SECONDS) -> None:
         _run("coordinator", command, *arguments, "--study", self._study, seconds=seconds)

@@ -24,14 +24,14 @@ from protocol.bundle import from_bundle, to_bundle
 from protocol.messages import (
     Announcement,
     Carries,
-    ExchangeShares,
+    ExchangeKeyShares,
     Hello,
     Introduction,
-    OpenShares,
+    KeyShares,
+    OpenKeyShares,
     Ready,
     Reply,
     SetUp,
-    Shares,
     Trained,
     TrainLeg,
     decode_signed_request,
@@ -41,7 +41,7 @@ from protocol.records import from_records, to_records
 
 AT_A_TIME = 2
 _SLEEP_SECONDS = 3.0  # as a SuperNode that was told there is no message
-_SHARE = bytes(48)
+_KEY_SHARE = bytes(48)
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class Answers:
                 return Introduction(hospital=hospital)
             case SetUp():
                 return Announcement(examples=10, payload=os.urandom(64))
-            case ExchangeShares(payload=announced):
+            case ExchangeKeyShares(payload=announced):
                 others = from_bundle(announced).keys() - {hospital}
-                return Shares(payload=to_bundle(dict.fromkeys(others, _SHARE)))
-            case OpenShares():
+                return KeyShares(payload=to_bundle(dict.fromkeys(others, _KEY_SHARE)))
+            case OpenKeyShares():
                 return Ready(confirmation="0" * 64)
             case TrainLeg() as request:
                 return self._train(request)

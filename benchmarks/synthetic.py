@@ -24,7 +24,7 @@ from server_app.config.run_config import Settings
 TASK: dict[str, Scalar] = {
     "dataset": "synthetic",
     "hospitals": 50,
-    "samples": 10,
+    "examples": 10,
     "held-out": 0,
     "model": "mlp",
     "optimizer": "adam",
@@ -33,7 +33,7 @@ TASK: dict[str, Scalar] = {
     "init": "own",
     "rounds": 1000,
     "aggregation-period": 200,
-    "sealing": False,  # the parameters are the same, sooner
+    "sealed": False,  # the parameters are the same, sooner
 }
 METHODS: dict[str, dict[str, Scalar]] = {
     "feddc": {"daisy-period": 1},

@@ -1,6 +1,6 @@
-"""hospital.toml: what a hospital is and trains on, what it allows, and where its agent listens.
+"""hospital.toml: the hospital's name, data, policy and socket.
 
-The file that `feddc hospital init` writes is made from the models below, comments included.
+`feddc hospital init` generates the file and its comments from the classes below.
 """
 
 import json
@@ -19,15 +19,15 @@ from operation.config import SettingsError, SettingsGroup
 from protocol.study.roster import check_name
 
 _MEBIBYTE = 1024 * 1024
-# Linux takes 108 bytes with the closing zero.
+# Linux allows 108 bytes, including the closing zero.
 _LONGEST_SOCKET_PATH = 107
 
 
 class HospitalSection(SettingsGroup):
     """Who this hospital is."""
 
-    name: str = Field(description="as the roster spells it")
-    study: str = Field("", description="the study; `join` takes no other's roster; empty: any")
+    name: str = Field(description="name of this hospital on the roster")
+    study: str = Field("", description="name of the study; `join` refuses others; empty: any study")
 
     @field_validator("name")
     @classmethod
@@ -36,43 +36,50 @@ class HospitalSection(SettingsGroup):
 
 
 class DataSection(LocalSettings):
-    """What this hospital trains on, and on what machine. All of it is the hospital's own."""
+    """What this hospital trains on, and on which device."""
 
-    dataset: str = Field("csv", description="csv, image-folder, or a data set by its name")
-    data_dir: str = Field("data", description="its folder or file, seen from this file's folder")
-    test_share: float = Field(
-        0.2, gt=0, lt=1, description="held out, never trained on, unless the data have a test set"
+    dataset: str = Field("csv", description="csv, image-folder, or the name of a data set")
+    data_dir: str = Field("data", description="folder or file of the data, relative to this file")
+    test_fraction: float = Field(
+        0.2, gt=0, lt=1, description="held out for evaluation, unless the data have a test set"
     )
     classes: list[str] = Field(
         default=[],
-        description="csv, image-folder: the study's classes in its order; empty: those found here",
+        description="csv, image-folder: the study's classes in order; empty: as found in the data",
     )
     standardise: bool = Field(
-        True, description="csv: to mean 0, deviation 1; false where the study agreed on a scale"
+        True, description="csv: scale to mean 0, deviation 1; false if the study agreed on a scale"
     )
 
 
 class AgentSection(SettingsGroup):
-    """How the agent is reached."""
+    """Where the agent listens."""
 
     socket: str = Field(
         "socket/agent.sock",
-        description="seen from this file's folder; nothing else may be in the socket's folder",
+        description="path relative to this file; its folder must hold nothing but the socket",
     )
     group: str = Field(
-        "", description="group of the agent's and the courier's user only; empty: the agent's own"
+        "", description="group of the agent's and the courier's users only; empty: the agent's own"
     )
     maximum_request_bytes: int = Field(
-        512 * _MEBIBYTE, ge=1024, description="a longer request is not read"
+        512 * _MEBIBYTE, ge=1024, description="longer requests are refused unread"
     )
 
 
-# A real hospital's data are not dealt out, and its models never travel readable.
+# A real hospital's data are not partitioned, and its models are always sealed.
 _SIMULATION_ONLY: Mapping[str, frozenset[str]] = {
     "data": frozenset(
-        {"split", "samples", "held-out", "classes-per-hospital", "smallest-share", "smallest"}
+        {
+            "split",
+            "examples",
+            "held-out",
+            "classes-per-hospital",
+            "skew-small-fraction",
+            "skew-min-examples",
+        }
     ),
-    "policy": frozenset({"any-model", "unsealed"}),
+    "policy": frozenset({"any-model", "sealed"}),
 }
 _SECTIONS: Mapping[str, type[SettingsGroup]] = {
     "hospital": HospitalSection,
@@ -84,7 +91,7 @@ _SECTIONS: Mapping[str, type[SettingsGroup]] = {
 
 @dataclass(frozen=True)
 class Configuration:
-    """A hospital.toml that has been checked."""
+    """A validated hospital.toml."""
 
     path: Path
     hospital: HospitalSection
@@ -94,19 +101,23 @@ class Configuration:
 
     @staticmethod
     def read(path: Path) -> "Configuration":
-        """Read the file; SettingsError names the file, the section and the key."""
+        """Read and validate the file; a SettingsError names the file, the section and the key."""
         try:
             values = tomllib.loads(path.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise SettingsError(f"{path}: not TOML: {error}") from error
         except FileNotFoundError as error:
-            raise SettingsError(f"{path}: not there; `feddc hospital init` makes one") from error
+            raise SettingsError(
+                f"{path}: no such file; create it with `feddc hospital init`"
+            ) from error
         except OSError as error:
-            raise SettingsError(f"{path}: {error.strerror}; run this as its owner") from error
+            raise SettingsError(
+                f"{path}: {error.strerror}; run this as the file's owner"
+            ) from error
         unknown = sorted(values.keys() - _SECTIONS.keys())
         if unknown:
             raise SettingsError(
-                f"{unknown[0]} is not a section; there are {', '.join(_SECTIONS)} ({path})"
+                f"{unknown[0]} is not a section; the sections are {', '.join(_SECTIONS)} ({path})"
             )
         for name, section in values.items():
             if not isinstance(section, dict):
@@ -115,8 +126,8 @@ class Configuration:
         configuration = Configuration(path, **sections)
         if len(bytes(configuration.socket)) > _LONGEST_SOCKET_PATH:
             raise SettingsError(
-                f"socket must be at most {_LONGEST_SOCKET_PATH} bytes long as a whole path, got "
-                f"{configuration.socket} ({path}, [agent])"
+                f"socket must be at most {_LONGEST_SOCKET_PATH} bytes long as an absolute path, "
+                f"got {configuration.socket} ({path}, [agent])"
             )
         return configuration
 
@@ -126,20 +137,22 @@ class Configuration:
 
     @property
     def local(self) -> LocalSettings:
-        """The data's settings with their place made absolute."""
-        place = (self.path.absolute().parent / Path(self.data.data_dir).expanduser()).resolve()
-        return self.data.model_copy(update={"data_dir": str(place)} if self.data.data_dir else {})
+        """The settings of the data, with an absolute path."""
+        data_dir = (self.path.absolute().parent / Path(self.data.data_dir).expanduser()).resolve()
+        return self.data.model_copy(
+            update={"data_dir": str(data_dir)} if self.data.data_dir else {}
+        )
 
 
 def template(name: str, study: str = "", group: str = "") -> str:
-    """Return a hospital.toml with every key, its meaning and its default."""
+    """Return a hospital.toml with every key, its description and its default."""
     given = {("hospital", "name"): name, ("hospital", "study"): study, ("agent", "group"): group}
-    lines = ["# `feddc hospital check` says whether everything is in place."]
+    lines = ["# Check this file with `feddc hospital check`."]
     for section, model in _SECTIONS.items():
         lines += ["", f"[{section}]"]
         for key, field in _keys(section, model):
             value = given.get((section, key), field.get_default())
-            # JSON's strings, numbers, booleans and lists of them are TOML's.
+            # JSON writes strings, numbers, booleans and lists as TOML does.
             lines += [f"# {field.description}"] if field.description else []
             lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
     return "\n".join(lines) + "\n"

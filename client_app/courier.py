@@ -1,8 +1,8 @@
 """The courier: Flower's ClientApp, which carries requests to the hospital and replies back.
 
-The coordinator ships this code, so it is trusted with nothing: it sees bytes it can't read, and
-imports neither torch nor anything that holds data or keys. Every leg waits for a new Python to
-import it, so it imports next to nothing.
+The coordinator ships this code, so it is untrusted: it sees only sealed or signed bytes, and
+imports neither torch nor anything that holds data or keys. Flower may import it anew for every
+message, so it imports as little as possible.
 """
 
 from importlib import import_module
@@ -34,7 +34,7 @@ def carry(message: Message, context: Context) -> Message:
         reply = cast(_Hospital, import_module(_SIMULATED)).answer(request, context)
     else:
         raise RuntimeError(
-            f"this node leads to no hospital: its node config has neither {_SOCKET} (the path of "
-            f"an agent's socket) nor {_POSITION} (a simulated hospital)"
+            f"no hospital configured for this node: set {_SOCKET} (path of the agent's socket) or "
+            f"{_POSITION} (simulation) in its node config"
         )
     return Message(to_records(reply), reply_to=message)

@@ -1,4 +1,4 @@
-"""A hospital's folder: where its configuration, identity, roster, memory and socket are."""
+"""A hospital's folder: its configuration, identity, roster, store and transport files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +10,12 @@ from protocol.study.roster import Roster, RosterError
 
 
 class FolderError(Exception):
-    """Something in the hospital's folder is missing or wrong; the message says what to do."""
+    """A file in the hospital's folder is missing or invalid; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class HospitalFolder:
-    """`state/` and what is in it are the agent's alone; the courier has `socket/`, `transport/`."""
+    """`state/` belongs to the agent alone; the courier uses `socket/` and `transport/`."""
 
     path: Path
 
@@ -41,7 +41,7 @@ class HospitalFolder:
 
     @property
     def transport(self) -> Path:
-        """What the SuperNode needs, and the agent does not: its key, where the coordinator is."""
+        """What only the SuperNode needs: its key and the coordinator's address."""
         return self.path / "transport"
 
     @property
@@ -53,18 +53,19 @@ class HospitalFolder:
         return self.transport / "coordinator.json"
 
     def connection(self) -> Connection | None:
-        """Return how to reach the coordinator, or nothing before a `join` that said so."""
+        """Return the coordinator's address and certificate, or None before `join` stored them."""
         try:
             return Connection.from_json(self.connection_file.read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, ConnectionFileError) as error:
             raise FolderError(
-                f"{self.connection_file}: {_reason(error)}; `join` with the coordinator's again"
+                f"{self.connection_file}: {_reason(error)}; run `feddc hospital join` again with "
+                "the coordinator.json that came with the roster"
             ) from error
 
-    def keep_connection(self, connection: Connection) -> None:
-        """Put a new way to the coordinator in place of the known one."""
+    def save_connection(self, connection: Connection) -> None:
+        """Replace the stored address and certificate of the coordinator."""
         self.transport.mkdir(mode=0o755, exist_ok=True)
         files.replace(self.connection_file, connection.to_json().encode())
 
@@ -73,24 +74,24 @@ class HospitalFolder:
             return Identity.from_bytes(self.identity_file.read_bytes())
         except FileNotFoundError as error:
             raise FolderError(
-                f"{self.identity_file}: no identity; make one with `feddc hospital init`"
+                f"{self.identity_file}: no identity; create one with `feddc hospital init`"
             ) from error
         except (OSError, InvalidKey) as error:
             raise FolderError(f"{self.identity_file}: {_reason(error)}") from error
 
     def roster(self) -> Roster | None:
-        """Return the pinned roster, or nothing before the first `join`."""
+        """Return the pinned roster, or None before the first `join`."""
         try:
             return Roster.from_signed(self.roster_file.read_bytes())
         except FileNotFoundError:
             return None
         except (OSError, RosterError) as error:
             raise FolderError(
-                f"{self.roster_file}: {_reason(error)}; remove it and `join` again"
+                f"{self.roster_file}: {_reason(error)}; remove it and run `feddc hospital join`"
             ) from error
 
     def pin(self, signed: bytes) -> None:
-        """Put a signed roster in place of the pinned one, wholly or not at all."""
+        """Replace the pinned roster by another signed one, atomically."""
         files.replace(self.roster_file, signed, mode=0o600)
 
 

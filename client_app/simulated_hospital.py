@@ -1,4 +1,4 @@
-"""Simulated hospitals: the same hospital code, in process, its memory in Flower's Context."""
+"""Simulated hospitals: the same hospital code in process, with its state in Flower's Context."""
 
 from collections.abc import Iterator, MutableMapping
 from functools import lru_cache
@@ -9,31 +9,31 @@ from flwr.app import ConfigRecord, Context
 from client_app.hospital.hospital import Hospital
 from client_app.hospital.policy import Policy
 from client_app.state.store import MappingStore
-from learning.local_data import load_shares
+from learning.local_data import load_partitions
 from learning.settings import LocalSettings
 from protocol.study.simulated_study import SimulatedStudy, simulated_study
 
 _RECORD = "feddc-hospital"
-# A simulated hospital has nothing to hide: it tells all its figures, unrounded.
+# A simulated hospital has no patients to protect: it reports all metrics, unrounded.
 _POLICY = Policy.parse(
     {
         "minimum-cohort": 2,
-        "minimum-local-items": 1,
+        "minimum-local-examples": 1,
         "minimum-batch": 1,
         "maximum-rounds": 2**31,
         "maximum-learning-rate": 1e9,
         "metric-decimals": 12,
         "minimum-held-out": 1,
-        "max-share-per-recipient": 1.0,
+        "maximum-fraction-per-recipient": 1.0,
         "any-model": True,
-        "unsealed": True,
+        "sealed": False,
     },
     source="simulation",
 )
 
 
 def answer(data: bytes, context: Context) -> bytes:
-    """Answer a request as the hospital that this virtual node simulates."""
+    """Answer a request as the hospital that this node simulates."""
     config = {key: context.run_config[key] for key in LocalSettings.key_names()}
     local = LocalSettings.parse(config, source="run config")
     if torch.get_num_threads() != local.threads:
@@ -44,19 +44,19 @@ def answer(data: bytes, context: Context) -> bytes:
         int(context.node_config["partition-id"]),
         int(context.node_config["num-partitions"]),
     )
-    return hospital.remembering(MappingStore(ContextState(context))).answer(data)
+    return hospital.with_store(MappingStore(ContextState(context))).answer(data)
 
 
 @lru_cache(maxsize=2048)
 def _hospital(local: LocalSettings, seed: int, position: int, hospitals: int) -> Hospital:
-    # Only what follows from the arguments is cached: any process may serve any hospital.
-    share = load_shares(local, hospitals, seed)[position]
+    # Cache only what the arguments determine: any process may serve any hospital.
+    partition = load_partitions(local, hospitals, seed)[position]
     study = _study(local, hospitals, seed)
     return Hospital(
-        share.name,
-        share,
+        partition.name,
+        partition,
         MappingStore({}),
-        identity=study.identities[share.name],
+        identity=study.identities[partition.name],
         roster=study.roster,
         policy=_POLICY,
         device=local.device,
@@ -65,11 +65,13 @@ def _hospital(local: LocalSettings, seed: int, position: int, hospitals: int) ->
 
 @lru_cache(maxsize=2)
 def _study(local: LocalSettings, hospitals: int, seed: int) -> SimulatedStudy:
-    return simulated_study(seed, [share.name for share in load_shares(local, hospitals, seed)])
+    return simulated_study(
+        seed, [partition.name for partition in load_partitions(local, hospitals, seed)]
+    )
 
 
 class ContextState(MutableMapping[str, bytes]):
-    """A hospital's memory, kept by Flower between messages: Ray's actors share none."""
+    """A hospital's state, kept by Flower between messages, because Ray's actors share no memory."""
 
     def __init__(self, context: Context) -> None:
         if _RECORD not in context.state:

@@ -1,1 +1,1 @@
-"""The researcher's bench and the `feddc` command."""
+"""The researcher's lab: the engine, the experiments, sweeps, results and Flower's simulation."""

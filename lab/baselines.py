@@ -1,11 +1,11 @@
-"""What every federated method is measured against: training alone, and pooling all data."""
+"""Baselines of the demo: every hospital trains alone, and training on pooled data."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-from learning.data import Examples, Share
-from learning.local_data import load_dataset, load_shares
+from learning.data import Examples, Partition
+from learning.local_data import load_dataset, load_partitions
 from learning.metrics import Metrics
 from learning.trainer import Network, TaskSpec, Trainer
 from protocol.randomness import TrainingStreams, derive_seed, shared_init_seed
@@ -15,14 +15,14 @@ Progress = Callable[[int, int], None]
 
 
 def train_alone(settings: Settings, on_progress: Progress | None = None) -> list[Metrics]:
-    """Let each hospital train by itself; return every model's figures on the test set."""
-    shares = _shares(settings)
-    figures = []
-    for position, share in enumerate(shares):
-        figures.append(
+    """Train each hospital's model alone; return the metrics of each on the test set."""
+    partitions = _partitions(settings)
+    metrics = []
+    for position, partition in enumerate(partitions):
+        metrics.append(
             _train(
                 settings,
-                share.train,
+                partition.train,
                 position=position,
                 rounds=settings.algorithm.rounds,
                 batch_size=settings.training.batch_size,
@@ -30,21 +30,21 @@ def train_alone(settings: Settings, on_progress: Progress | None = None) -> list
             )
         )
         if on_progress is not None:
-            on_progress(position + 1, len(shares))
-    return figures
+            on_progress(position + 1, len(partitions))
+    return metrics
 
 
 def train_pooled(settings: Settings) -> Metrics:
-    """Train one model on everybody's examples together, which hospitals may not do.
+    """Train one model on the pooled examples of all hospitals, which is not allowed in practice.
 
-    It takes as many mini-batch steps, of the same size, as all hospitals together take in the
-    federation, so that the two differ in where the data is and not in how much is computed.
+    It takes as many mini-batch steps of the same size as all hospitals together take in the
+    federation, so that both do the same amount of computation.
     """
-    shares = _shares(settings)
-    hospitals = len(shares)
+    partitions = _partitions(settings)
+    hospitals = len(partitions)
     pool = Examples(
-        np.concatenate([share.train.features for share in shares]),
-        np.concatenate([share.train.labels for share in shares]),
+        np.concatenate([partition.train.features for partition in partitions]),
+        np.concatenate([partition.train.labels for partition in partitions]),
     )
     return _train(
         settings,
@@ -56,8 +56,8 @@ def train_pooled(settings: Settings) -> Metrics:
     )
 
 
-def _shares(settings: Settings) -> tuple[Share, ...]:
-    return load_shares(settings.local, settings.algorithm.hospitals, settings.algorithm.seed)
+def _partitions(settings: Settings) -> tuple[Partition, ...]:
+    return load_partitions(settings.local, settings.algorithm.hospitals, settings.algorithm.seed)
 
 
 def _train(
@@ -69,7 +69,7 @@ def _train(
     batch_size: int,
     decay_every: int,
 ) -> Metrics:
-    """Train from the shared first model and judge on the test set, as the coordinator does."""
+    """Train from the shared first model and evaluate on the test set, as the coordinator does."""
     dataset = load_dataset(settings.local, settings.algorithm.seed)
     seed = derive_seed(settings.algorithm.seed, "training")
     training = settings.training.model_copy(

@@ -9,7 +9,7 @@ from .data import (
     DataError,
     DataOptions,
     Dataset,
-    Share,
+    Partition,
     SplitOptions,
     default_folder,
     load,
@@ -34,15 +34,15 @@ _OF_ONE_SIZE = {
 
 def load_own(
     local: LocalSettings, name: str, *, classes: tuple[str, ...] = (), standardise: bool = True
-) -> Share:
-    """Load all that a real hospital has: its test set, or `test-share` of it, is held out."""
+) -> Partition:
+    """Load all that a real hospital has: its test set, or `test-fraction` of it, is held out."""
     dataset = load(
         local.dataset,
         folder=_folder(local),
         seed=_HELD_OUT_SEED,
         options=_options(local, classes=classes, standardise=standardise),
     )
-    return Share(name, dataset.train, dataset.test)
+    return Partition(name, dataset.train, dataset.test)
 
 
 @lru_cache(maxsize=1)
@@ -52,16 +52,16 @@ def load_dataset(local: LocalSettings, seed: int) -> Dataset:
 
 
 @lru_cache(maxsize=1)
-def load_shares(local: LocalSettings, hospitals: int, seed: int) -> tuple[Share, ...]:
+def load_partitions(local: LocalSettings, hospitals: int, seed: int) -> tuple[Partition, ...]:
     """Return every hospital's share of the training pool, sorted by name."""
     how = SplitOptions(
         kind=local.split,
         hospitals=hospitals,
-        samples=local.samples,
+        examples=local.examples,
         held_out=local.held_out,
         classes_per_hospital=local.classes_per_hospital,
-        smallest_share=local.smallest_share,
-        smallest=local.smallest,
+        skew_small_fraction=local.skew_small_fraction,
+        skew_min_examples=local.skew_min_examples,
     )
     return tuple(split(load_dataset(local, seed).train, how, np.random.default_rng(seed)))
 
@@ -78,12 +78,12 @@ def _options(
             f"image-size and image-mode have no effect on dataset = {local.dataset}: leave them out"
         )
     return DataOptions(
-        test_share=local.test_share,
+        test_fraction=local.test_fraction,
         classes=classes,
         image_size=local.image_size or None,
         image_mode=local.image_mode,
         group_column=local.group_column,
         label_column=local.label_column,
-        silo_column=local.silo_column or None,
+        hospital_column=local.hospital_column or None,
         standardise=standardise,
     )

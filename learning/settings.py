@@ -1,40 +1,85 @@
-"""Settings of training and of a hospital's own data, checked once and typed ever after.
+"""Settings of training and of a hospital's data.
 
 Keys are written with hyphens, as in `[tool.flwr.app.config]`.
 """
 
 import json
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
-from operation.config import SettingsGroup
+from operation.config import SettingsGroup, setting
 
 
 class TrainingSettings(SettingsGroup):
     """How every model of an experiment is trained: part of the descriptor."""
 
-    model: str = Field("mlp", description="the network, by its name in the registry")
-    model_options: str = Field("{}", description="its hyper-parameters, a JSON object")
-    loss: Literal["cross-entropy", "hinge"] = Field(
-        "cross-entropy", description="what is minimised; hinge: two classes, one output"
+    model: str = setting(
+        "mlp",
+        "name of the network in the model registry",
+        advice="See [models-and-data.md](models-and-data.md).",
     )
-    optimizer: Literal["sgd", "adam"] = Field("sgd", description="the update rule")
-    optimizer_state: Literal["reset", "kept"] = Field(
-        "reset", description="what an aggregation does to the optimiser's state"
+    model_options: str = setting(
+        "{}",
+        "hyper-parameters of the network",
+        values="a JSON object",
+        advice='For example `{"hidden": [64]}` for `mlp`.',
     )
-    learning_rate: float = Field(
-        0.1, gt=0, allow_inf_nan=False, description="step size before any decay"
+    loss: Literal["cross-entropy", "hinge"] = setting(
+        "cross-entropy",
+        "loss function",
+        advice="`hinge` needs two classes and one output: "
+        '`model = "linear"` with `{"outputs": 1}`.',
     )
-    decay_every: int = Field(0, ge=0, description="rounds between decays; 0: never")
-    decay_factor: float = Field(0.5, gt=0, le=1, description="what the rate is multiplied with")
-    momentum: float = Field(0.0, ge=0, lt=1, description="sgd's")
-    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False, description="an L2 penalty")
-    batch_size: int = Field(0, ge=0, description="examples a round; 0: the whole local set")
-    proximal_mu: float = Field(0.0, ge=0, allow_inf_nan=False, description="fedprox's μ")
-    precision: Literal["float32", "float64"] = Field("float32", description="of all arithmetic")
-    wire_dtype: Literal["same", "float16", "bfloat16"] = Field(
-        "same", description="narrower numbers for models on their way"
+    optimizer: Literal["sgd", "adam"] = setting("sgd", "update rule of local training")
+    optimizer_state: Literal["reset", "kept"] = setting(
+        "reset",
+        "what an aggregation does to the optimiser's state",
+        advice="`kept`: each hospital continues with the state of the model it sent, as in the "
+        "paper's scripts. Matters for `adam` and `momentum`. With `adam`, `daisy-period = 0` and "
+        "`aggregation-period = 1` choose `kept`: a reset every round leaves Adam no memory.",
+    )
+    learning_rate: float = setting(
+        0.1,
+        "step size before any decay",
+        gt=0,
+        advice="The largest stable value for daisy-chaining was about a third of that for "
+        "`daisy-period = 0`, `aggregation-period = 1`: lower it before you give up.",
+    )
+    decay_every: int = setting(
+        0,
+        "rounds between decays of the learning rate; 0: never",
+        ge=0,
+        advice="The learning rate follows the global round, whichever hospital a model is at.",
+    )
+    decay_factor: float = setting(0.5, "factor of one decay", gt=0, le=1)
+    momentum: float = setting(
+        0.0,
+        "momentum of sgd",
+        ge=0,
+        lt=1,
+        advice="Refused with `adam`. Its state travels with the model.",
+    )
+    weight_decay: float = setting(0.0, "L2 penalty, added to the gradient", ge=0)
+    batch_size: int = setting(
+        0,
+        "examples per round; 0: the hospital's whole training set",
+        ge=0,
+        advice="Drawn without replacement. A hospital with fewer examples uses all of them. Most "
+        "of the paper's experiments use the whole set.",
+    )
+    proximal_mu: float = setting(0.0, "strength of the pull towards the last aggregate", ge=0)
+    precision: Literal["float32", "float64"] = setting(
+        "float32",
+        "precision of all arithmetic",
+        advice="`float64` to compare engines or methods to the last digit.",
+    )
+    wire_dtype: Literal["same", "float16", "bfloat16"] = setting(
+        "same",
+        "number format of models in transit",
+        advice="The narrower formats halve the bytes and round. Optimiser state is never narrowed. "
+        'Only with `precision = "float32"`.',
     )
 
     @field_validator("model_options")
@@ -62,24 +107,102 @@ class TrainingSettings(SettingsGroup):
 class LocalSettings(SettingsGroup):
     """What each hospital decides for itself: its data and its machine.
 
-    In simulation all hospitals' data come from one data set, split between them.
+    In simulation one data set is split between the hospitals.
     """
 
-    dataset: str = Field("digits", description="the data set, by its name in the registry")
-    data_dir: str = Field("", description="its folder or file; empty: under $FEDDC_DATA")
-    image_size: int = Field(0, ge=0, le=1024, description="pixels a side; 0: the data set's own")
-    image_mode: Literal["auto", "grey", "rgb"] = Field("auto", description="channels of images")
-    label_column: str = Field("label", description="csv: the class")
-    group_column: str = Field("auto", description="keep equal values together; none: don't")
-    silo_column: str = Field("", description="csv: the hospital an example comes from")
-    test_share: float = Field(0.2, gt=0, lt=1, description="where no test set is set apart")
-    split: Literal["equal", "pathological", "skewed", "natural"] = Field(
-        "equal", description="how examples are divided among simulated hospitals"
+    renamed: ClassVar[Mapping[str, str]] = {
+        "samples": "examples",
+        "silo-column": "hospital-column",
+        "smallest": "skew-min-examples",
+        "smallest-share": "skew-small-fraction",
+        "test-share": "test-fraction",
+    }
+
+    dataset: str = setting("digits", "name of the data set in the data registry")
+    data_dir: str = setting(
+        "",
+        "folder or file of the data set; empty: its folder below $FEDDC_DATA",
+        values="a folder; for `csv` also a file",
+        advice="With `flwr run` give an absolute path.",
     )
-    samples: int = Field(8, ge=1, description="training examples of a hospital")
-    held_out: int = Field(8, ge=0, description="examples of a hospital it never trains on")
-    classes_per_hospital: int = Field(2, ge=1, description="pathological: classes of each")
-    smallest_share: float = Field(0.3, ge=0, lt=1, description="the paper's c")
-    smallest: int = Field(2, ge=1, description="the paper's n_min")
-    device: Literal["cpu", "cuda"] = Field("cpu", description="where a trainer computes")
-    threads: int = Field(1, ge=1, le=256, description="CPU threads a trainer uses")
+    image_size: int = setting(
+        0,
+        "pixels per side of an image; 0: the data set's own",
+        ge=0,
+        le=1024,
+        advice="For `brain-mri` (0: 150), `chest-xray` (128) and `image-folder` (128). The other "
+        "image sets keep their size.",
+    )
+    image_mode: Literal["auto", "grey", "rgb"] = setting(
+        "auto",
+        "colour channels of an image",
+        advice="For the same three. `auto`: grey for `brain-mri` and `chest-xray`, and for a "
+        "folder in which all images are grey.",
+    )
+    label_column: str = setting("label", "column with the class (csv)", values="a column")
+    group_column: str = setting(
+        "auto",
+        'column whose groups are never split; "none" disables',
+        values="`auto`, `none`, a column",
+        advice="For one patient's rows or images, and for copies. `auto`: all columns with a known "
+        "name, and byte-identical images. `none` is the paper's random split and lets copies leak "
+        "into the test set.",
+    )
+    hospital_column: str = setting(
+        "",
+        "column with the hospital of an example (csv)",
+        values="a column",
+        advice='For `split = "natural"`.',
+    )
+    test_fraction: float = setting(
+        0.2,
+        "fraction of the examples in the test set, where the publisher has none",
+        gt=0,
+        lt=1,
+        advice="The coordinator tests on it.",
+    )
+    split: Literal["equal", "pathological", "skewed", "natural"] = setting(
+        "equal",
+        "division of the examples among simulated hospitals",
+        advice="See [models-and-data.md](models-and-data.md).",
+    )
+    examples: int = setting(
+        8,
+        "training examples per hospital",
+        ge=1,
+        advice="`skewed`: of the average hospital; `natural`: unused.",
+    )
+    held_out: int = setting(
+        8,
+        "examples per hospital that it never trains on",
+        ge=0,
+        advice="It evaluates aggregates with them. 0: none.",
+    )
+    classes_per_hospital: int = setting(
+        2,
+        "classes at each hospital (pathological)",
+        ge=1,
+        advice="`examples` and `held-out` must be multiples of it.",
+    )
+    skew_small_fraction: float = setting(
+        0.3,
+        "fraction of hospitals with the fewest examples, the paper's c (skewed)",
+        ge=0,
+        lt=1,
+    )
+    skew_min_examples: int = setting(
+        2, "examples of these smallest hospitals, the paper's n_min (skewed)", ge=1
+    )
+    device: Literal["cpu", "cuda"] = setting(
+        "cpu",
+        "where hospitals train",
+        advice="The coordinator evaluates on the CPU.",
+    )
+    threads: int = setting(
+        1,
+        "CPU threads of one trainer",
+        ge=1,
+        le=256,
+        advice="Several hospitals train at once, so 1 is mostly fastest. Results are bit-identical "
+        "only for the same number.",
+    )

@@ -4,6 +4,7 @@ A hospital's commands therefore load nothing of the coordinator's or the lab's c
 """
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed_version
@@ -13,18 +14,22 @@ import click
 import typer
 from typer.core import TyperGroup
 
+from operation.renames import renamed_options
+
 
 class Entry(NamedTuple):
     """A group (a Typer app) or a command (a function) that is imported when it is called."""
 
     help: str
     target: str  # module:attribute
+    renamed: Mapping[str, str] = {}  # former options of a command
 
 
 ENTRIES = {
     "simulate": Entry(
         "Run FedDC on simulated hospitals on this machine, with Flower's simulation engine.",
         "lab.commands.simulate_command:simulate",
+        renamed={"--samples": "--examples"},
     ),
     "coordinator": Entry("Coordinate a study of hospitals.", "server_app.cli.study_commands:app"),
     "hospital": Entry("Take part in a study with your own data.", "client_app.cli:app"),
@@ -75,7 +80,7 @@ def _load(name: str) -> click.Command:
         command: click.Command = typer.main.get_group(target)
     else:
         single = typer.Typer(add_completion=False)
-        single.command(name)(target)
+        single.command(name, cls=renamed_options(ENTRIES[name].renamed))(target)
         command = typer.main.get_command(single)
     command.name = name
     return command

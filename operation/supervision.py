@@ -4,18 +4,19 @@ Both sides run a program of Flower's for months. Whatever it prints goes to the 
 """
 
 import logging
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
 from . import signals
+from .clock import Clock
 from .log_lines import read_line
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -37,16 +38,17 @@ class Program:
     after_start: Callable[[int], None] = lambda pid: None
     on_line: Callable[[str], None] = lambda text: None
     explain: Callable[[int, str], str] = lambda code, last: ""
+    clock: Clock = field(default_factory=Clock)
     process: subprocess.Popen[bytes] | None = None
     _reader: threading.Thread | None = None
     _started: float = 0.0
-    _due: float = 0.0
+    _due: float = -math.inf
     _pause: float = _FIRST_PAUSE
     _last: list[str] = field(default_factory=list)
 
     def look_after(self) -> None:
         """Start the program if it is not running and its time has come."""
-        now = time.monotonic()
+        now = self.clock.now()
         if self.process is None:
             if now >= self._due:
                 self._start()
@@ -75,7 +77,7 @@ class Program:
     def _start(self) -> None:
         self.before_start()
         self._last.clear()
-        self._started = time.monotonic()
+        self._started = self.clock.now()
         self.process = subprocess.Popen(  # noqa: S603 (our caller's command)
             [
                 sys.executable,
@@ -116,15 +118,20 @@ class Program:
         self.process = None
 
 
-def keep_running(programs: Sequence[Program], meanwhile: Callable[[], None] = lambda: None) -> int:
+def keep_running(
+    programs: Sequence[Program],
+    meanwhile: Callable[[], None] = lambda: None,
+    clock: Clock | None = None,
+) -> int:
     """Keep all programs running until a signal asks to end; return the signal's number."""
+    clock = clock or Clock()
     with signals.collected() as asked:
         try:
             while not asked:
                 for program in programs:
                     program.look_after()
                 meanwhile()
-                time.sleep(_LOOK_SECONDS)
+                clock.sleep(_LOOK_SECONDS)
         finally:
             for program in reversed(programs):
                 program.stop()

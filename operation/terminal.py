@@ -1,5 +1,7 @@
 """Output that all commands share: errors in one line, tables, sizes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 import typer
@@ -8,8 +10,27 @@ from rich.console import Console
 _WIDTH_OF_A_FILE = 160
 
 
+@contextmanager
+def exit_on_error(
+    *errors: type[Exception], refusals: tuple[type[Exception], ...] = (), user: str
+) -> Iterator[None]:
+    """Print an expected error as one line and exit, instead of showing a traceback.
+
+    `refusals` exit with code 1, `errors` and any OSError with code 2. The message of an OSError
+    adds which `user` should run the command.
+    """
+    try:
+        yield
+    except refusals as error:
+        fail(1, str(error))
+    except errors as error:
+        fail(2, str(error))
+    except OSError as error:
+        fail(2, f"{error.filename}: {error.strerror}; run this command as {user}")
+
+
 def fail(code: int, message: str) -> NoReturn:
-    """End the command with an error message of one line."""
+    """Print an error as one line and exit with `code`."""
     typer.echo(f"feddc: {message}", err=True)
     raise typer.Exit(code)
 

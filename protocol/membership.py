@@ -1,9 +1,9 @@
-"""Setting up an experiment's keys: announcements, shares, and the member key made of them.
+"""Set up an experiment's keys: announcements, key shares, and the member key derived from them.
 
-Each hospital announces a fresh sealing key, signed by its identity. Each then seals a random share
-to every other. The member key is derived from all shares, the roster and the digest of the
-announcement list: whoever was shown another list derives another key, and nothing opens. The
-coordinator carries all this and learns none of it.
+Each hospital announces a fresh sealing key, signed by its identity. It then seals a random key
+share for every other hospital. The member key is derived from all key shares, the roster and the
+digest of the announcement list: a hospital that received another list derives another key, and no
+envelope opens. The coordinator forwards all messages and learns none of the keys.
 """
 
 import hashlib
@@ -28,14 +28,14 @@ from .keys import (
     verify,
 )
 
-SHARE_BYTES = 32
-_ANNOUNCEMENT, _SHARE = "announcement", "share"
-# Shares travel before there is a member key, sealed at "leg" 0, where no model ever is.
-_SHARE_LEG, _NO_MEMBER_KEY = 0, b""
+KEY_SHARE_BYTES = 32
+_ANNOUNCEMENT, _KEY_SHARE = "announcement", "key share"
+# Key shares travel before the member key exists. They are sealed at leg 0; models start at leg 1.
+_KEY_SHARE_LEG, _NO_MEMBER_KEY = 0, b""
 
 
 class MembershipError(ValueError):
-    """An announcement or a share is not what the pinned roster says it must be."""
+    """An announcement or a key share does not match the pinned roster."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Announced:
     @staticmethod
     def from_bytes(name: str, data: bytes) -> "Announced":
         if len(data) != SEALING_KEY_BYTES + SIGNATURE_BYTES:
-            raise MembershipError(f"{name}: an announcement of {len(data)} bytes")
+            raise MembershipError(f"{name}: invalid announcement of {len(data)} bytes")
         return Announced(name, data[:SEALING_KEY_BYTES], data[SEALING_KEY_BYTES:])
 
 
@@ -71,16 +71,16 @@ def check_announcements(
     roster: Roster,
     least: int | None = None,
 ) -> None:
-    """Refuse a list that is not exactly one valid announcement of each member, in roster order.
+    """Raise MembershipError unless there is one valid announcement per member, in roster order.
 
-    With `least`, members may be left out, as long as so many remain.
+    With `least`, members may be missing, as long as at least that many remain.
     """
     names = tuple(announced.name for announced in announcements)
     expected = roster.names
     if least is not None:
         expected = tuple(name for name in roster.names if name in names)
     if names != expected or (least is not None and len(names) < least):
-        raise MembershipError("the announcements are not of the roster's members")
+        raise MembershipError("the announcements do not match the roster's members")
     if len({announced.sealing_key for announced in announcements}) != len(announcements):
         raise MembershipError("two members announced the same key")
     for announced in announcements:
@@ -97,14 +97,14 @@ def check_announcements(
 def generation_digest(
     announcements: Sequence[Announced], *, experiment: str, roster: Roster
 ) -> bytes:
-    """Return what names this set of keys: it binds every envelope to the list all have seen."""
+    """Return the digest of a generation's keys: it binds envelopes to the announcement list."""
     digest = hashlib.sha256(b"FedDC generation v1" + roster.digest + _prefixed(experiment.encode()))
     for announced in announcements:
         digest.update(_prefixed(announced.name.encode()) + _prefixed(announced.to_bytes()))
     return digest.digest()
 
 
-def seal_shares(
+def seal_key_shares(
     share: bytes,
     identity: Identity,
     *,
@@ -113,13 +113,13 @@ def seal_shares(
     generation: bytes,
     announcements: Sequence[Announced],
 ) -> dict[str, bytes]:
-    """Seal one's share, signed, for every other member."""
+    """Sign a key share and seal it for every other member."""
     _check_length(share)
-    signature = identity.sign(_SHARE, _share_statement(name, share, experiment, generation))
+    signature = identity.sign(_KEY_SHARE, _key_share_statement(name, share, experiment, generation))
     return {
         announced.name: envelope.seal(
             share + signature,
-            context=Context(experiment, generation, _SHARE_LEG, announced.name),
+            context=Context(experiment, generation, _KEY_SHARE_LEG, announced.name),
             recipient_key=announced.sealing_key,
             member_key=_NO_MEMBER_KEY,
         )
@@ -128,7 +128,7 @@ def seal_shares(
     }
 
 
-def open_shares(
+def open_key_shares(
     sealed: Mapping[str, bytes],
     key: SealingKey,
     *,
@@ -138,25 +138,25 @@ def open_shares(
     roster: Roster,
     members: Collection[str] | None = None,
 ) -> dict[str, bytes]:
-    """Open the shares that every other member sealed for `name`, and check who signed them.
+    """Open the key shares that every other member sealed for `name` and verify their signatures.
 
-    `members` are those who take part, if not the whole roster does.
+    `members` are the participants, if not the whole roster takes part.
     """
     if set(sealed) != set(roster.names if members is None else members) - {name}:
-        raise MembershipError("there must be one share of every other member")
-    context = Context(experiment, generation, _SHARE_LEG, name)
+        raise MembershipError("there must be one key share of every other member")
+    context = Context(experiment, generation, _KEY_SHARE_LEG, name)
     shares = {}
     for sender, data in sealed.items():
         try:
             opened = envelope.open(data, context=context, key=key, member_key=_NO_MEMBER_KEY)
         except EnvelopeError as error:
-            raise MembershipError(f"the share of {sender} {error}") from error
-        share, signature = opened[:SHARE_BYTES], opened[SHARE_BYTES:]
-        statement = _share_statement(sender, share, experiment, generation)
-        if len(share) != SHARE_BYTES or not verify(
-            roster.identity_of(sender) or b"", _SHARE, statement, signature
+            raise MembershipError(f"the key share of {sender} {error}") from error
+        share, signature = opened[:KEY_SHARE_BYTES], opened[KEY_SHARE_BYTES:]
+        statement = _key_share_statement(sender, share, experiment, generation)
+        if len(share) != KEY_SHARE_BYTES or not verify(
+            roster.identity_of(sender) or b"", _KEY_SHARE, statement, signature
         ):
-            raise MembershipError(f"{sender} did not sign its share")
+            raise MembershipError(f"{sender} did not sign its key share")
         shares[sender] = share
     return shares
 
@@ -168,12 +168,12 @@ def derive_member_key(
     generation: bytes,
     members: Collection[str] | None = None,
 ) -> bytes:
-    """Derive the key that all members have and nobody else: HKDF over every member's share.
+    """Derive the key that only members have: HKDF over every member's key share.
 
-    `members` are those who take part, if not the whole roster does.
+    `members` are the participants, if not the whole roster takes part.
     """
     if set(shares) != set(roster.names if members is None else members):
-        raise MembershipError("there must be one share of every member")
+        raise MembershipError("there must be one key share of every member")
     for share in shares.values():
         _check_length(share)
     secret = b"".join(shares[name] for name in roster.names if name in shares)
@@ -182,13 +182,13 @@ def derive_member_key(
 
 
 def confirmation(member_key: bytes) -> bytes:
-    """Return a tag by which members can see that they derived the same key; it reveals nothing."""
+    """Return a tag that is equal where the same member key was derived; it does not reveal it."""
     return hmac.digest(member_key, b"FedDC member key confirmation v1", hashlib.sha256)
 
 
 def _check_length(share: bytes) -> None:
-    if len(share) != SHARE_BYTES:
-        raise MembershipError(f"a share has {SHARE_BYTES} bytes, got {len(share)}")
+    if len(share) != KEY_SHARE_BYTES:
+        raise MembershipError(f"a key share has {KEY_SHARE_BYTES} bytes, got {len(share)}")
 
 
 def _statement(name: str, sealing_key: bytes, experiment: str, roster: Roster) -> bytes:
@@ -196,7 +196,7 @@ def _statement(name: str, sealing_key: bytes, experiment: str, roster: Roster) -
     return b"".join(_prefixed(part) for part in parts)
 
 
-def _share_statement(name: str, share: bytes, experiment: str, generation: bytes) -> bytes:
+def _key_share_statement(name: str, share: bytes, experiment: str, generation: bytes) -> bytes:
     return b"".join(
         _prefixed(part) for part in (name.encode(), experiment.encode(), generation, share)
     )

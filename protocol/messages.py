@@ -86,17 +86,17 @@ class SetUp(_Message):
     experiment: ExperimentId
 
 
-class ExchangeShares(_Message):
+class ExchangeKeyShares(_Message):
     """Shows everyone's announcements; the payload is a bundle of them by name."""
 
-    kind: Literal["exchange-shares"] = "exchange-shares"
+    kind: Literal["exchange-key-shares"] = "exchange-key-shares"
     experiment: ExperimentId
 
 
-class OpenShares(_Message):
+class OpenKeyShares(_Message):
     """Brings the shares sealed for this hospital; the payload is a bundle of them by sender."""
 
-    kind: Literal["open-shares"] = "open-shares"
+    kind: Literal["open-key-shares"] = "open-key-shares"
     experiment: ExperimentId
 
 
@@ -144,14 +144,14 @@ class Announcement(_Reply):
     examples: Count | None
 
 
-class Shares(_Reply):
-    """Answers ExchangeShares: a bundle of this hospital's share, sealed for every other member."""
+class KeyShares(_Reply):
+    """Answers ExchangeKeyShares: this hospital's key share, sealed for each member."""
 
-    kind: Literal["shares"] = "shares"
+    kind: Literal["key-shares"] = "key-shares"
 
 
 class Ready(_Reply):
-    """Answers OpenShares: the member key is made; equal tags show that all made the same."""
+    """Answers OpenKeyShares: the member key is made; equal tags show that all made the same."""
 
     kind: Literal["ready"] = "ready"
     confirmation: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -188,8 +188,8 @@ class Refusal(_Reply):
     code: RefusalCode
 
 
-Request = Hello | SetUp | ExchangeShares | OpenShares | TrainLeg | Close
-Reply = Introduction | Announcement | Shares | Ready | Trained | Closed | Refusal
+Request = Hello | SetUp | ExchangeKeyShares | OpenKeyShares | TrainLeg | Close
+Reply = Introduction | Announcement | KeyShares | Ready | Trained | Closed | Refusal
 _M = TypeVar("_M", bound=_Message)
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 _REPLY: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="kind")])

@@ -1,5 +1,6 @@
-"""What several tests share: small settings, and a grid that writes down all that passes."""
+"""What several tests share: Hypothesis profiles, small settings, and a grid that records."""
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Message
+from hypothesis import settings
 from safetensors.numpy import load_file
 
 from client_app.courier import app as courier
 from lab.flower.in_process import InProcessGrid
-from learning.local_data import load_shares
+from learning.local_data import load_partitions
 from protocol.messages import (
     Reply,
     Request,
@@ -25,12 +27,19 @@ from protocol.records import from_records
 from server_app.config.run_config import Settings
 from server_app.run.simulated_run import run
 
+# HYPOTHESIS_PROFILE chooses how many examples a property is tried with: `plain` is Hypothesis' own
+# number, `thorough` is for the fuzz tests (see tests/fuzz.py) in `make test-slow`. A busy machine
+# must not fail a property that holds: no profile has a deadline.
+settings.register_profile("plain", deadline=None)
+settings.register_profile("thorough", deadline=None, max_examples=10_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "plain"))
+
 # Small enough for seconds, large enough that nothing cancels out by accident: six hospitals,
 # mini-batches smaller than their data, float64 so that equal means equal.
 TINY: dict[str, Any] = {
     "dataset": "breast-cancer",
     "hospitals": 6,
-    "samples": 7,
+    "examples": 7,
     "held-out": 2,
     "rounds": 12,
     "daisy-period": 1,
@@ -100,4 +109,4 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    load_shares.cache_clear()
+    load_partitions.cache_clear()

@@ -1,4 +1,4 @@
-"""Real processes in tests: ports that are free, waiting with an end, and who lives."""
+"""Real processes in tests: free ports, waiting for an event, and which processes live."""
 
 import random
 import socket
@@ -20,7 +20,8 @@ def free_port(in_a_row: int = 1) -> int:
         return first
 
 
-def wait_until(is_so: Callable[[], bool], seconds: float = 60) -> None:
+def wait_until(is_so: Callable[[], bool], seconds: float = 180) -> None:
+    """Wait for an event; the limit is only for what never happens, on however busy a machine."""
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline

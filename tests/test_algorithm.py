@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from learning.models import build
 from protocol.messages import Carries
 from protocol.randomness import TrainingStreams, derive_seed, shared_init_seed
@@ -25,7 +25,7 @@ def algorithm_1(
     """
     s = run.settings
     a, m, seed = s.algorithm, s.algorithm.hospitals, derive_seed(s.algorithm.seed, "training")
-    shares = load_shares(s.local, m, a.seed)
+    shares = load_partitions(s.local, m, a.seed)
     streams = [TrainingStreams(seed, i) for i in range(m)]
     inits = [shared_init_seed(seed)] * m if a.init == "shared" else [x.init_seed() for x in streams]
     h = [new_model(s, x) for x in inits]
@@ -98,7 +98,7 @@ def conversations(run: Run) -> dict[int, dict[str, Any]]:
 
 def shares_of(run: Run) -> Any:
     s = run.settings
-    return load_shares(s.local, s.algorithm.hospitals, s.algorithm.seed)
+    return load_partitions(s.local, s.algorithm.hospitals, s.algorithm.seed)
 
 
 def assert_same_parameters(run: Run, expected: nn.Module) -> None:
@@ -118,7 +118,7 @@ CASES: dict[str, dict[str, Any]] = {
     "subsampling, own init": {"fraction": 0.5, "init": "own"},
     "derangement": {"permutation": "derangement"},
     "coverage": {"permutation": "coverage", "aggregation_period": 6},
-    "unequal sizes": {"split": "skewed", "smallest": 3},
+    "unequal sizes": {"split": "skewed", "skew_min_examples": 3},
     "whole local sets": {"batch_size": 0},
     "momentum": {"momentum": 0.9},
     "momentum and subsampling": {"momentum": 0.9, "fraction": 0.5},

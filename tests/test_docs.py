@@ -19,7 +19,8 @@ import typer
 from lab.commands.simulate_command import JSON_KEYS
 from learning.data import DataOptions, Dataset
 from operation.cli import app as feddc
-from server_app.config.run_config import Aggregator, Settings
+from server_app.config.method_settings import Aggregator
+from server_app.config.run_config import Settings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -110,7 +111,7 @@ def test_every_page_is_reached_from_the_index() -> None:
     ours = {DOCS / name for name in ("algorithm.md", "settings.md", "models-and-data.md")}
     ours |= {DOCS / name for name in ("simulation.md", "when-it-helps.md", "dependencies.md")}
     ours |= {DOCS / name for name in ("coordinator.md", "hospital.md", "threat-model.md")}
-    ours |= {DOCS / name for name in ("bench.md", "results.md")}
+    ours |= {DOCS / name for name in ("lab.md", "results.md")}
     assert ours | set((DOCS / "decisions").glob("*.md")) <= reached
 
 

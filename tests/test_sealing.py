@@ -18,7 +18,7 @@ def test_sealed_and_unsealed_runs_end_with_the_same_parameters(
     run_tiny: Any, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     sealed = run_tiny(run_dir=str(tmp_path / "sealed"), **changes)
-    plain = run_tiny(run_dir=str(tmp_path / "plain"), sealing=False, **changes)
+    plain = run_tiny(run_dir=str(tmp_path / "plain"), sealed=False, **changes)
 
     assert (sealed.summary["sealed"], plain.summary["sealed"]) == (True, False)
     assert set(sealed.model) == set(plain.model)
@@ -37,7 +37,7 @@ def test_only_aggregations_show_models_to_the_coordinator(run_tiny: Any) -> None
 def test_narrower_numbers_halve_the_bytes_and_change_the_model_little(
     run_tiny: Any, tmp_path: Path, wire: str
 ) -> None:
-    changes = {"precision": "float32", "model_options": '{"hidden": [64]}', "sealing": False}
+    changes = {"precision": "float32", "model_options": '{"hidden": [64]}', "sealed": False}
     full = run_tiny(run_dir=str(tmp_path / "full"), **changes)
     narrow = run_tiny(run_dir=str(tmp_path / "narrow"), wire_dtype=wire, **changes)
 

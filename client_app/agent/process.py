@@ -1,7 +1,6 @@
-"""The agent's process: opens what is secret, serves it on a Unix socket, ends without a trace.
+"""The agent's process: holds keys and data, and answers requests on a Unix socket.
 
-It has no network. Whatever it holds stays in memory between requests; whatever must survive it is
-in the store, so that it may be killed at any moment.
+It needs no network. It may be killed at any moment: everything that must survive is in the store.
 """
 
 import ctypes
@@ -19,27 +18,27 @@ import uvicorn
 from client_app.configuration import Configuration
 from client_app.hospital_folder import HospitalFolder
 from client_app.state.sqlite_store import SqliteStore
+from client_app.unix_groups import group_number
 from operation import signals
 from operation.unix_socket import listening
 from protocol import __version__
 from protocol.study.roster import Roster
 
 from .api import AgentApi, Health
-from .permissions import group_number
 
 if TYPE_CHECKING:
     from client_app.hospital.hospital import Hospital
 
 logger = logging.getLogger("feddc.agent")
 
-# Docker kills ten seconds after it asked.
-_FINISHING_SECONDS = 8
+# Docker sends SIGKILL ten seconds after SIGTERM.
+_SHUTDOWN_SECONDS = 8
 _PR_SET_DUMPABLE = 4
 
 
 def serve(folder: HospitalFolder, configuration: Configuration, roster: Roster) -> None:
-    """Serve until asked to stop. What can be wrong has been checked (see readiness.py)."""
-    keep_to_itself()
+    """Serve until a signal asks to stop; the caller has run the checks of check/essentials.py."""
+    harden_process()
     store = SqliteStore(folder.store_file)
     hospital = _hospital(folder, configuration, roster, store)
     health = Health(configuration.hospital.name, roster.fingerprint, __version__)
@@ -48,19 +47,19 @@ def serve(folder: HospitalFolder, configuration: Configuration, roster: Roster) 
         logger.info("%s: ready at %s", health.name, configuration.socket)
         run(api, listener)
     if api.busy:
-        logger.warning("stopped in the middle of a request; asked again, it will be repeated")
+        logger.warning("stopped while working on a request; a retry will repeat the work")
         logging.shutdown()
-        os._exit(0)  # a thread at work can't be stopped, and whatever it has not stored is void
+        os._exit(0)  # a working thread can't be stopped; what it has not stored is discarded
     store.close()
     logger.info("%s: stopped", health.name)
 
 
 def run(api: AgentApi, listener: socket) -> None:
-    """Answer on the socket until SIGTERM, SIGINT or SIGHUP."""
+    """Answer requests on the socket until SIGTERM, SIGINT or SIGHUP."""
     config = uvicorn.Config(
         api.app,
         loop="asyncio",
-        http="h11",  # the strictest reader of headers, and it limits their size
+        http="h11",  # parses headers most strictly, and limits their size
         ws="none",
         lifespan="off",
         access_log=False,
@@ -69,13 +68,13 @@ def run(api: AgentApi, listener: socket) -> None:
         proxy_headers=False,
         server_header=False,
         date_header=False,
-        timeout_graceful_shutdown=_FINISHING_SECONDS,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
     _Server(config).run(sockets=[listener])
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn, but told to stop it ends as one that did its work: not by raising the signal."""
+    """Uvicorn that returns after a signal, instead of raising the signal again."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -86,14 +85,14 @@ class _Server(uvicorn.Server):
 def _hospital(
     folder: HospitalFolder, configuration: Configuration, roster: Roster, store: SqliteStore
 ) -> "Hospital":
-    import torch  # takes seconds: what is wrong with a store should be said before
+    import torch  # takes seconds: imported after the store was opened without errors
 
     from client_app.hospital.hospital import Hospital
     from learning.local_data import load_own
 
     data = configuration.data
     torch.set_num_threads(data.threads)
-    share = load_own(
+    partition = load_own(
         configuration.local,
         configuration.hospital.name,
         classes=tuple(data.classes),
@@ -101,7 +100,7 @@ def _hospital(
     )
     return Hospital(
         configuration.hospital.name,
-        share,
+        partition,
         store,
         identity=folder.identity(),
         roster=roster,
@@ -110,8 +109,8 @@ def _hospital(
     )
 
 
-def keep_to_itself() -> None:
-    """Leave neither files that others could read nor memory that they could look into."""
+def harden_process() -> None:
+    """Create files for this user only; allow neither core dumps nor debuggers."""
     os.umask(0o077)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if Path("/proc/self/status").exists():

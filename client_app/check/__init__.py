@@ -1,1 +1,1 @@
-"""Is this site ready?"""
+"""Checks: is this hospital ready to take part?"""

@@ -1,6 +1,7 @@
-"""Is the coordinator there, and is it the right one? Asked once, through the proxy if there is one.
+"""Check with one HTTPS request whether the coordinator can be reached and has its certificate.
 
-Python's own HTTP is enough for that, and `check` has no need of Flower.
+The request goes through the proxy where one is set. It uses Python's own HTTP client, so that
+`feddc hospital check` does not import Flower.
 """
 
 import ssl
@@ -11,19 +12,19 @@ from urllib.request import getproxies, proxy_bypass
 from protocol.study.connection import Connection
 
 _SECONDS = 10.0
-_NOT_FOUND = 404  # the proxy's answer to everything that is not Flower's
+_NOT_FOUND = 404  # the coordinator's nginx answers so to everything but Flower's requests
 
 
 def why_unreachable(connection: Connection, *, seconds: float = _SECONDS) -> str:
-    """Say why the coordinator can't be reached from here; nothing if it can."""
+    """Return why the coordinator can't be reached from here, or "" if it can."""
     address = connection.address
     context = ssl.create_default_context(cadata=connection.certificate)
     proxy = None if proxy_bypass(address.host) else getproxies().get("https")
     try:
         if proxy:
-            place = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+            server = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
             link = HTTPSConnection(
-                place.hostname or "", place.port or 80, timeout=seconds, context=context
+                server.hostname or "", server.port or 80, timeout=seconds, context=context
             )
             link.set_tunnel(address.host, address.port)
         else:
@@ -34,9 +35,9 @@ def why_unreachable(connection: Connection, *, seconds: float = _SECONDS) -> str
         finally:
             link.close()
     except ssl.SSLCertVerificationError as error:
-        return f"shows a certificate that is not the study's ({error.verify_message})"
+        return f"its certificate is not the study's ({error.verify_message})"
     except TimeoutError:
-        return f"no answer in {seconds:.0f} s"
+        return f"no answer within {seconds:.0f} s"
     except (OSError, HTTPException, ValueError) as error:
         via = " through the proxy" if proxy else ""
         return f"not reachable{via}: {getattr(error, 'strerror', None) or error}"

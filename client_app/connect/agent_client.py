@@ -5,9 +5,10 @@ once more, which the agent answers as if it were the first time.
 """
 
 import json
-import time
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from socket import AF_UNIX, SOCK_STREAM, socket
+
+from operation.clock import Clock
 
 _PATIENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.2
@@ -22,8 +23,11 @@ class AgentTurnedAway(Exception):
     """The agent would not read the request."""
 
 
-def ask(path: str, data: bytes, *, patience: float = _PATIENCE_SECONDS) -> bytes:
+def ask(
+    path: str, data: bytes, *, patience: float = _PATIENCE_SECONDS, clock: Clock | None = None
+) -> bytes:
     """Give a request to the agent at the socket and return its reply; it may take hours."""
+    clock = clock or Clock()
     give_up: float | None = None
     while True:
         try:
@@ -36,10 +40,10 @@ def ask(path: str, data: bytes, *, patience: float = _PATIENCE_SECONDS) -> bytes
         except (OSError, HTTPException) as error:
             problem = AgentUnreachable(f"the hospital's agent does not answer ({_kind(error)})")
         # Patience begins with the first failure: an agent that goes away may have worked for hours.
-        give_up = give_up or time.monotonic() + patience
-        if time.monotonic() >= give_up:
+        give_up = give_up or clock.now() + patience
+        if clock.now() >= give_up:
             raise problem
-        time.sleep(_PAUSE_SECONDS)
+        clock.sleep(_PAUSE_SECONDS)
     if status != 200:
         raise AgentTurnedAway(f"the hospital's agent turned the request away ({status})")
     return reply

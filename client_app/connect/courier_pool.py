@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from client_app import courier as courier  # imported for the copies, which find it done
 from operation import signals
+from operation.clock import Clock
 from operation.flower.tasks import AcquiredTask, TaskSource, run_clientapp
 
 _HOST = "127.0.0.1"
@@ -34,30 +35,31 @@ _STUCK_SECONDS = 90.0
 class Couriers:
     """Takes the SuperNode's tasks one by one, and forks a courier for each."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
         self._address = f"{_HOST}:{port}"
         self._tasks = TaskSource(self._address)
         self._couriers: set[int] = set()
-        self._last_task = time.monotonic()
+        self._last_task = self._clock.now()
         self._killed: float | None = None
         gc.freeze()  # else the copies' garbage collection would copy this process's memory
 
     @property
     def pause(self) -> float:
         """How long to wait until the next look."""
-        share = _SHARE * (time.monotonic() - self._last_task)
+        share = _SHARE * (self._clock.now() - self._last_task)
         return max(_SHORTEST_PAUSE, min(share, _LONGEST_PAUSE))
 
     @property
     def is_stuck(self) -> bool:
         """Whether a courier was killed, and no task has come for longer than that takes Flower."""
-        return self._killed is not None and time.monotonic() - self._killed > _STUCK_SECONDS
+        return self._killed is not None and self._clock.now() - self._killed > _STUCK_SECONDS
 
     def look(self) -> None:
         """Fork a courier for the next task, if there is one."""
         self._bury()
         if task := self._tasks.acquire():
-            self._last_task, self._killed = time.monotonic(), None
+            self._last_task, self._killed = self._clock.now(), None
             self._launch(task)
 
     def _launch(self, task: AcquiredTask) -> None:
@@ -80,7 +82,7 @@ class Couriers:
             if os.WIFSIGNALED(status):
                 number = signal.Signals(os.WTERMSIG(status)).name
                 print(f"a courier was killed ({number})", flush=True)  # noqa: T201
-                self._killed = time.monotonic()
+                self._killed = self._clock.now()
 
 
 def _be_a_courier(address: str, token: str, executor: int) -> NoReturn:

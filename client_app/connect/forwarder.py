@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
 
 from operation import log_lines
 from operation.unix_socket import SocketTaken, listening
@@ -162,12 +161,13 @@ class Forwarder:
         far: tuple[StreamReader, StreamWriter],
     ) -> None:
         """Carry both ways until both are done, or until nothing has passed for too long."""
-        start = last = monotonic()
+        now = asyncio.get_running_loop().time
+        start = last = now()
         passed = [sent, 0]
 
         def note(way: int, length: int) -> None:
             nonlocal last
-            last = monotonic()
+            last = now()
             passed[way] += length
 
         pumps = [
@@ -177,7 +177,7 @@ class Forwarder:
         ended = "closed"
         try:
             while True:
-                left = last + self.idle_seconds - monotonic()
+                left = last + self.idle_seconds - now()
                 if left <= 0:
                     ended = f"idle for {self.idle_seconds:.0f} s, closed"
                     return
@@ -196,7 +196,7 @@ class Forwarder:
             await asyncio.gather(*pumps, return_exceptions=True)
             logger.info(
                 "connection %d: %s after %.1f s, %d bytes out, %d bytes in",
-                number, ended, monotonic() - start, *passed,
+                number, ended, now() - start, *passed,
             )  # fmt: skip
 
     def _reached(self) -> None:

@@ -1,1 +1,1 @@
-"""Joining a study."""
+"""Enrolment: create an identity, join a study."""

@@ -1,11 +1,11 @@
-"""Entering a study: a hospital makes its identity, then pins the roster that lists it."""
+"""Enrol in a study: create the hospital's identity, then check the roster that lists it."""
 
 import os
 from pathlib import Path
 
-from client_app.agent.permissions import group_number
 from client_app.configuration import AgentSection, HospitalSection, template
 from client_app.hospital_folder import HospitalFolder
+from client_app.unix_groups import group_number
 from operation import files
 from protocol.keys import Identity
 from protocol.study.card import Card
@@ -16,23 +16,23 @@ from .transport_key import new_transport_key
 
 
 class EnrolmentRefused(Exception):
-    """A step into a study was not taken; the message says why and what to do."""
+    """A step of the enrolment was refused; the message says why and what to do."""
 
 
 def initialise(folder: HospitalFolder, name: str, study: str, group: str = "") -> tuple[Card, Path]:
-    """Make the folder with a new identity and a configuration; return the card and its file."""
+    """Create the folder with a new identity and a configuration; return the card and its file."""
     HospitalSection.parse({"name": name, "study": study}, source="command line")
     try:
         number = group_number(group) if group else None
     except ValueError as error:
-        raise EnrolmentRefused(f"{error}: make it with groupadd") from error
+        raise EnrolmentRefused(f"{error}: create it with groupadd") from error
     for path in (folder.identity_file, folder.configuration, folder.transport_key_file):
         if path.exists():
             raise EnrolmentRefused(
-                f"{path} is already there, and is never overwritten: choose another --folder, or "
-                "move it away if no study knows this hospital yet"
+                f"{path} already exists and is never overwritten: choose another --folder, or move "
+                "it away if this hospital is not part of a study yet"
             )
-    _make_folder(folder.path, 0o711)  # the courier passes through to the socket
+    _make_folder(folder.path, 0o711)  # the courier needs to reach the socket
     _make_folder(folder.state, 0o700)
     _make_folder(folder.path / Path(AgentSection().socket).parent, 0o750, number)
     _make_folder(folder.transport, 0o755)  # only the key in it is secret
@@ -46,7 +46,7 @@ def initialise(folder: HospitalFolder, name: str, study: str, group: str = "") -
 
 
 def renew_transport_key(folder: HospitalFolder, name: str, group: str) -> tuple[Card, Path]:
-    """Make a new transport key in place of the old one; return the new card and its file."""
+    """Replace the transport key; return the new card and its file."""
     identity = folder.identity()
     folder.transport_key_file.unlink(missing_ok=True)
     return _new_card(folder, name, identity, group_number(group) if group else None)
@@ -61,23 +61,25 @@ def _new_card(
     card_file.write_text(card.to_json())
     files.write_new(folder.transport_key_file, private)
     if group is not None:  # the courier's user reads it
-        _give_to(group, folder.transport_key_file, 0o640)
+        _set_group(group, folder.transport_key_file, 0o640)
     files.sync_folder(folder.transport)
     return card, card_file
 
 
 def read_connection(path: Path, roster: Roster) -> Connection:
-    """Read how to reach the coordinator; it must be the coordinator of the roster who says so."""
+    """Read the coordinator's address and certificate, signed by the roster's coordinator."""
     try:
         connection = Connection.from_json(path.read_bytes())
     except OSError as error:
         raise EnrolmentRefused(f"{path}: {error.strerror}") from error
     except ConnectionFileError as error:
-        raise EnrolmentRefused(f"{path}: {error}; ask the coordinator for it again") from error
+        raise EnrolmentRefused(
+            f"{path}: {error}; ask the coordinator for the file again"
+        ) from error
     if not connection.is_signed_by(roster.coordinator):
         raise EnrolmentRefused(
             f"{path}: not signed by the coordinator on the roster, "
-            f"{fingerprint(roster.coordinator)}"
+            f"{fingerprint(roster.coordinator)}; ask the coordinator for the file again"
         )
     return connection
 
@@ -91,45 +93,45 @@ def read_roster(path: Path) -> tuple[Roster, bytes]:
         raise EnrolmentRefused(f"{path}: {error.strerror}") from error
     except RosterError as error:
         raise EnrolmentRefused(
-            f"{path}: {error}; ask the coordinator for the roster's file again"
+            f"{path}: {error}; ask the coordinator for the roster file again"
         ) from error
 
 
 def check_roster(
     roster: Roster, hospital: HospitalSection, identity: bytes, pinned: Roster | None
 ) -> None:
-    """Refuse a roster that this hospital is not on, or that does not follow the pinned one."""
-    if problem := place_on(roster, hospital.name, identity):
+    """Refuse a roster without this hospital, or one that does not follow the pinned roster."""
+    if problem := why_not_member(roster, hospital.name, identity):
         raise EnrolmentRefused(
-            f"{problem}; send the coordinator your .hospital.json, and read out your fingerprint, "
-            f"{fingerprint(identity)}"
+            f"{problem}; send the coordinator your .hospital.json, and confirm your fingerprint "
+            f"{fingerprint(identity)} over the telephone"
         )
     if hospital.study and roster.study != hospital.study:
         raise EnrolmentRefused(
-            f"this is the roster of the study {roster.study}; hospital.toml says {hospital.study}"
+            f"this is the roster of the study {roster.study}; hospital.toml names {hospital.study}"
         )
     if pinned is None:
         return
     if roster.coordinator != pinned.coordinator or roster.study != pinned.study:
         raise EnrolmentRefused(
             "another study or coordinator than the pinned roster's "
-            f"(study {pinned.study}, coordinator {fingerprint(pinned.coordinator)}): whoever sent "
-            "this may not be who you think. If the study agreed on it, start anew with `init`"
+            f"(study {pinned.study}, coordinator {fingerprint(pinned.coordinator)}): the sender "
+            "may be an impostor. If the study agreed on the change, start again with `init`"
         )
     if roster.generation <= pinned.generation and roster.digest != pinned.digest:
         raise EnrolmentRefused(
             f"its generation is {roster.generation}, the pinned roster's is {pinned.generation}: "
-            "an old roster could bring back a member that has left. Ask for a newer one"
+            "an old roster could bring back a member that has left. Ask for the latest roster"
         )
 
 
-def place_on(roster: Roster, name: str, identity: bytes) -> str:
-    """Say what is wrong with a hospital's place on a roster; nothing if it is right."""
+def why_not_member(roster: Roster, name: str, identity: bytes) -> str:
+    """Return why the roster does not list this hospital with its identity, or "" if it does."""
     listed = roster.identity_of(name)
     if listed == identity:
         return ""
     if listed is not None:
-        return f"the roster has another identity for {name}, {fingerprint(listed)}"
+        return f"the roster lists another identity for {name}, {fingerprint(listed)}"
     namesake = next((m.name for m in roster.members if m.identity == identity), None)
     if namesake is not None:
         return f"the roster calls this hospital {namesake}, hospital.toml calls it {name}"
@@ -142,14 +144,14 @@ def _make_folder(path: Path, mode: int, group: int | None = None) -> None:
     except OSError as error:
         raise EnrolmentRefused(f"{path}: {error.strerror}") from error
     if group is not None:
-        _give_to(group, path, mode)
+        _set_group(group, path, mode)
 
 
-def _give_to(group: int, path: Path, mode: int) -> None:
+def _set_group(group: int, path: Path, mode: int) -> None:
     try:
         os.chown(path, -1, group)
         path.chmod(mode)
     except OSError as error:
         raise EnrolmentRefused(
-            f"{path}: can't be given to the group {group}: {error.strerror}; is this user in it?"
+            f"{path}: can't set the group to {group}: {error.strerror}; add this user to the group"
         ) from error

@@ -1,4 +1,4 @@
-"""The SuperNode's key: it proves to the coordinator whose connection this is, and nothing else."""
+"""The SuperNode's transport key: it authenticates the connection, and nothing else."""
 
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 
 def new_transport_key() -> tuple[bytes, str]:
-    """Return a private key and the line of its public part, both in OpenSSH's format."""
+    """Return a new private key and its public key, both in OpenSSH's format."""
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)

@@ -1,42 +1,41 @@
-"""The hospital's side of the protocol: takes a signed request's bytes, gives a reply's bytes.
+"""The hospital's side of the protocol: bytes of a signed request in, bytes of a reply out.
 
-The same code answers in simulation, in process, and behind the agent's socket. It trusts nothing
-that comes in: whatever is not as agreed is refused with a code, and nothing has changed. What
-changes does so in one transaction: the answer, the memory of it, and its line in the audit trail.
+The same code answers in simulation, in process, and behind the agent's socket. It treats every
+request as hostile input: what was not agreed is refused with a code and changes nothing. All
+changes of a request are one transaction: the reply, the new state, and the line in the audit log.
 """
 
 import hashlib
 import logging
 from typing import Any
 
-from client_app.state.audit_log import AuditTrail
-from client_app.state.experiment_store import Notebook
-from client_app.state.store import STOPPED, Store
-from learning.data import Share
-from protocol.descriptor import Descriptor, DescriptorError
+from client_app.state.audit_log import AuditLog
+from client_app.state.experiment_store import ExperimentStore
+from client_app.state.store import Store
+from learning.data import Partition
+from protocol.descriptor import Descriptor
 from protocol.keys import Identity
 from protocol.messages import (
     Announcement,
     Close,
     Closed,
-    ExchangeShares,
+    ExchangeKeyShares,
     Hello,
     Introduction,
-    MessageError,
-    OpenShares,
+    OpenKeyShares,
     Refusal,
     RefusalCode,
     Reply,
     Request,
     SetUp,
     TrainLeg,
-    decode_signed_request,
     encode,
-    is_signed_by,
 )
 from protocol.study.roster import Roster
 
 from . import key_exchange
+from .admission import admit, cached_reply, read_descriptor, store_of
+from .experiment import Experiment
 from .leg import serve_leg
 from .local_training import LocalTraining
 from .policy import Policy
@@ -47,15 +46,15 @@ _LONGEST_DETAIL = 300
 
 
 class Hospital:
-    """One member of the study: its name, its share of examples, its keys and its memory.
+    """One member of the study: its name, its examples, its keys and its state.
 
-    Not for several threads at once: whoever serves requests asks one at a time.
+    Not thread-safe: the caller passes one request at a time.
     """
 
     def __init__(
         self,
         name: str,
-        share: Share,
+        partition: Partition,
         store: Store,
         *,
         identity: Identity,
@@ -66,126 +65,56 @@ class Hospital:
         if roster.identity_of(name) != identity.public:
             raise ValueError(f"{name} is not on the roster with this identity")
         self.name = name
-        self._share = share
+        self._partition = partition
         self._store = store
         self._identity = identity
         self._roster = roster
         self._policy = policy
         self._device = device
-        self._trail = AuditTrail(store, identity)
+        self._audit_log = AuditLog(store, identity)
         self._trainings: dict[bytes, LocalTraining] = {}
 
     def answer(self, data: bytes) -> bytes:
-        """Answer a request; never raises for anything a request could contain."""
+        """Answer a request; nothing a request contains makes it raise."""
         digest = hashlib.sha256(data).digest()
         received: dict[str, Any] = {"digest": digest.hex(), "bytes": len(data)}
         try:
-            request = self._admitted(data)
+            request = admit(data, self._store, self._roster, self._audit_log)
             received |= request.model_dump(include={"kind", "experiment", "leg"})
-            answered = self._answered(request, digest)
+            cached = cached_reply(request, digest, self._store, self._roster)
             with self._store.transaction():
-                if answered is not None:
-                    self._trail.append(received, {"kind": "repeated", "bytes": len(answered)})
-                    return answered
+                if cached is not None:
+                    self._audit_log.append(received, {"kind": "repeated", "bytes": len(cached)})
+                    return cached
                 return self._complete(request, digest, self._serve(request), received)
         except Refused as refusal:
-            # Part of the detail was written by the sender: it must not pass for lines of this log.
+            # The sender wrote part of the detail: it must not be able to forge lines of this log.
             detail = "".join(c if c.isprintable() else "?" for c in str(refusal)[:_LONGEST_DETAIL])
             logger.warning("%s: refused, %s", self.name, detail)
             return self._refusal(refusal.code, received)
         except Exception:
-            # The traceback may show patient values: it stays here.
+            # The traceback may show patient values: it stays in the local log.
             logger.exception("%s: could not serve a request", self.name)
             return self._refusal(RefusalCode.INTERNAL_ERROR, received)
 
-    def turned_away(self, detail: str) -> None:
-        """Write down that a request was refused unread."""
-        logger.warning("%s: refused, %s: %s", self.name, RefusalCode.TOO_LARGE, detail)
+    def record_oversized(self) -> None:
+        """Record that a request was refused unread, because it was too long."""
+        logger.warning("%s: refused, %s: too long to be read", self.name, RefusalCode.TOO_LARGE)
         self._refusal(RefusalCode.TOO_LARGE, {})
 
-    def remembering(self, store: Store) -> "Hospital":
-        """Return this hospital over another store, sharing what is costly to build."""
-        twin = Hospital(
+    def with_store(self, store: Store) -> "Hospital":
+        """Return this hospital with another store, sharing what is costly to build."""
+        copy = Hospital(
             self.name,
-            self._share,
+            self._partition,
             store,
             identity=self._identity,
             roster=self._roster,
             policy=self._policy,
             device=self._device,
         )
-        twin._trainings = self._trainings
-        return twin
-
-    # --- admission: in this order -----------------------------------------------------------------
-
-    def _admitted(self, data: bytes) -> Request:
-        """Return the request if it is well-formed, the coordinator's, and not from the future."""
-        try:
-            request = decode_signed_request(data)
-        except MessageError as error:
-            raise Refused(RefusalCode.MALFORMED, str(error)) from error
-        if not is_signed_by(self._roster.coordinator, data):
-            raise Refused(RefusalCode.BAD_SIGNATURE, "not signed by the pinned coordinator")
-        seen = request.seen if isinstance(request, TrainLeg) else None
-        if seen is not None and self._trail.is_behind(seen) and self._knows(request):
-            with self._store.transaction():
-                self._store.put(STOPPED, f"line {seen.sequence} was seen".encode())
-        if self._store.get(STOPPED) is not None:
-            raise Refused(
-                RefusalCode.ROLLED_BACK,
-                "the coordinator has seen a later line of this hospital's audit trail than it "
-                "has: its memory was restored from an old backup, and its operator must decide",
-            )
-        return request
-
-    def _knows(self, request: Request) -> bool:
-        # What was seen in an unknown experiment is of a past that the operator may have ended.
-        return (
-            isinstance(request, TrainLeg)
-            and Notebook(self._store, request.experiment).descriptor is not None
-        )
-
-    def _answered(self, request: Request, digest: bytes) -> bytes | None:
-        """Return the answer already given to these very bytes; refuse others in their place."""
-        if isinstance(request, Hello):
-            return None
-        notebook = Notebook(self._store, request.experiment)
-        leg = request.leg if isinstance(request, TrainLeg) else None
-        if leg is not None and leg < notebook.last_leg:
-            raise Refused(RefusalCode.OLD_LEG, f"leg {leg} after leg {notebook.last_leg}")
-        if notebook.given("close") is not None and not isinstance(request, Close):
-            # Its keys are gone: an old set-up, sent again, must not open it a second time.
-            raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"{request.experiment} is closed")
-        if isinstance(request, SetUp) and self._opens_an_generation(notebook, digest):
-            return None
-        given = self._book(request).given(request.kind)
-        if given is None or (leg is not None and leg > notebook.last_leg):
-            return None
-        if given[0] != digest:
-            if isinstance(request, SetUp):
-                self._descriptor(request)  # another roster's is refused as such: `join` helps
-            raise Refused(RefusalCode.CONFLICTING_REQUEST, f"another {request.kind} was answered")
-        return given[1]
-
-    def _opens_an_generation(self, notebook: Notebook, digest: bytes) -> bool:
-        """Say whether a set-up is new, and a newer roster pinned than the last keys are for."""
-        known = notebook.next_generation.roster or notebook.roster
-        given = self._last_book(notebook).given("set-up")
-        is_new = given is not None and given[0] != digest
-        return is_new and known is not None and self._roster.generation > known.generation
-
-    def _book(self, request: SetUp | ExchangeShares | OpenShares | TrainLeg | Close) -> Notebook:
-        """Return where a request is stored: keys with the next generation, else with this one."""
-        notebook = Notebook(self._store, request.experiment)
-        of_keys = isinstance(request, SetUp | ExchangeShares | OpenShares)
-        return self._last_book(notebook) if of_keys else notebook
-
-    @staticmethod
-    def _last_book(notebook: Notebook) -> Notebook:
-        return notebook if notebook.next_generation.descriptor is None else notebook.next_generation
-
-    # --- serving ----------------------------------------------------------------------------------
+        copy._trainings = self._trainings
+        return copy
 
     def _serve(self, request: Request) -> Reply:
         match request:
@@ -193,100 +122,84 @@ class Hospital:
                 return Introduction(hospital=self.name)
             case SetUp():
                 return self._set_up(request)
-            case ExchangeShares():
-                notebook, _, _, roster = self._agreed(self._book(request))
-                minimum = self._policy.minimum_cohort
-                return key_exchange.exchange_shares(
-                    request, notebook, self._identity, self.name, roster, minimum
+            case ExchangeKeyShares():
+                return key_exchange.exchange_key_shares(
+                    request,
+                    self._experiment(request),
+                    self._identity,
+                    self._policy.minimum_cohort,
                 )
-            case OpenShares():
-                notebook, _, _, roster = self._agreed(self._book(request))
-                ready = key_exchange.open_shares(request, notebook, self.name, roster)
-                self._begin_generation(request.experiment)
+            case OpenKeyShares():
+                ready = key_exchange.open_key_shares(request, self._experiment(request))
+                ExperimentStore(self._store, request.experiment).begin_next_generation()
                 return ready
             case TrainLeg():
-                notebook, descriptor, training, roster = self._agreed(self._book(request))
-                return serve_leg(
-                    request, notebook, descriptor, training, self._policy, self.name, roster
-                )
+                return serve_leg(request, self._experiment(request), self._policy)
             case Close():
                 return self._close(request)
 
     def _set_up(self, request: SetUp) -> Announcement:
-        """Agree to a descriptor, once and by policy, and announce a key made for it."""
-        descriptor = self._descriptor(request)
-        notebook = Notebook(self._store, request.experiment)
-        if (agreed := notebook.descriptor) is not None:
-            # A new generation: with other members, and nothing else.
+        """Agree to a descriptor once, if the policy allows it, and announce a new key for it."""
+        descriptor = read_descriptor(request, self._roster)
+        present = ExperimentStore(self._store, request.experiment)
+        agreed = present.descriptor
+        if agreed is not None:
+            # A new generation: other members, but otherwise the same settings.
             before = Descriptor.from_bytes(agreed)
             if descriptor != before.model_copy(update={"roster": descriptor.roster}):
                 raise Refused(RefusalCode.DESCRIPTOR_REFUSED, "a generation with other settings")
         self._training(request.payload, descriptor, self._roster)
-        examples = len(self._share.train)
+        examples = len(self._partition.train)
         self._policy.check_experiment(descriptor, self._roster, examples)
-        book = notebook if agreed is None else notebook.next_generation
-        book.destroy()
-        book.write("descriptor", request.payload)
-        book.write("roster", self._roster.content)
-        announced = key_exchange.announce(book, self._identity, self.name, self._roster)
+        store = present if agreed is None else present.next_generation
+        store.destroy()
+        store.put("descriptor", request.payload)
+        store.put("roster", self._roster.content)
+        announced = key_exchange.announce(store, self._identity, self.name, self._roster)
         if not descriptor.sealed:
-            self._begin_generation(request.experiment)  # there are no keys to wait for
+            present.begin_next_generation()  # there are no keys to wait for
         return Announcement(
             examples=examples if "examples" in self._policy.metrics else None,
             payload=announced.to_bytes(),
         )
 
-    def _descriptor(self, request: SetUp) -> Descriptor:
-        try:
-            descriptor = Descriptor.from_bytes(request.payload)
-        except DescriptorError as error:
-            raise Refused(RefusalCode.MALFORMED, str(error)) from error
-        if descriptor.experiment != request.experiment:
-            raise Refused(RefusalCode.MALFORMED, "the descriptor is of another experiment")
-        if descriptor.roster != self._roster.digest:
-            raise Refused(RefusalCode.ANOTHER_ROSTER, "not the roster that is pinned here")
-        return descriptor
-
-    def _begin_generation(self, experiment: str) -> None:
-        notebook = Notebook(self._store, experiment)
-        if notebook.next_generation.descriptor is not None:
-            notebook.begin_next_generation()
-
     def _close(self, request: Close) -> Closed:
-        """Take the final model, evaluate it, and destroy the experiment's keys and memory."""
-        notebook, _, training, _ = self._agreed(self._book(request))
-        model = training.read(request.payload)
-        figures = training.held_out(model, self._policy.minimum_held_out)
-        notebook.destroy()
+        """Evaluate the final model, and destroy the experiment's keys and state."""
+        experiment = self._experiment(request)
+        model = experiment.training.read(request.payload)
+        metrics = experiment.training.evaluate(model, self._policy.minimum_held_out)
+        experiment.store.destroy()
         return Closed(
-            held_out_loss=self._policy.rounded("held-out", figures.loss if figures else None),
+            held_out_loss=self._policy.rounded("held-out", metrics.loss if metrics else None),
             held_out_accuracy=self._policy.rounded(
-                "held-out", figures.accuracy if figures else None
+                "held-out", metrics.accuracy if metrics else None
             ),
         )
 
-    def _agreed(self, notebook: Notebook) -> tuple[Notebook, Descriptor, LocalTraining, Roster]:
-        """Return what is known of an experiment, with the roster of its present generation."""
-        agreed, roster = notebook.descriptor, notebook.roster
+    def _experiment(
+        self, request: ExchangeKeyShares | OpenKeyShares | TrainLeg | Close
+    ) -> Experiment:
+        """Return the experiment of a request, with the roster of its generation."""
+        store = store_of(request, self._store)
+        agreed, roster = store.descriptor, store.roster
         if agreed is None or roster is None:
-            raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"no agreement on {notebook.experiment}")
+            raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"no agreement on {store.experiment}")
         descriptor = Descriptor.from_bytes(agreed)
-        return notebook, descriptor, self._training(agreed, descriptor, roster), roster
+        training = self._training(agreed, descriptor, roster)
+        return Experiment(self.name, store, descriptor, roster, training)
 
     def _training(self, agreed: bytes, descriptor: Descriptor, roster: Roster) -> LocalTraining:
         if agreed not in self._trainings:
             position = roster.names.index(self.name)
-            training = LocalTraining(descriptor, self._share, position, self._device)
+            training = LocalTraining(descriptor, self._partition, position, self._device)
             self._trainings.clear()  # one experiment at a time: data on a device can be large
             self._trainings[agreed] = training
         return self._trainings[agreed]
 
-    # --- the end of every request -----------------------------------------------------------------
-
     def _complete(
         self, request: Request, digest: bytes, reply: Reply, received: dict[str, Any]
     ) -> bytes:
-        """Write the audit line, remember the answer, and return it."""
+        """Add the audit line, cache the reply, and return it."""
         sent: dict[str, Any] = {
             "kind": reply.kind,
             "bytes": len(reply.payload),
@@ -294,15 +207,16 @@ class Hospital:
         }
         if isinstance(request, TrainLeg):
             sent["recipient"] = request.recipient or "coordinator"
-        head = self._trail.append(received, sent)
+        head = self._audit_log.append(received, sent)
         answer = encode(reply.model_copy(update={"audit": head}))
         if not isinstance(request, Hello):
-            self._book(request).give(request.kind, digest, answer)
+            store = store_of(request, self._store)
+            store.cache_reply(request.kind, digest, answer)
             if isinstance(request, TrainLeg):
-                Notebook(self._store, request.experiment).last_leg = request.leg
+                store.last_leg = request.leg
         return answer
 
     def _refusal(self, code: RefusalCode, received: dict[str, Any]) -> bytes:
         with self._store.transaction():
-            head = self._trail.append(received, {"kind": "refusal", "refusal": code})
+            head = self._audit_log.append(received, {"kind": "refusal", "refusal": code})
         return encode(Refusal(code=code, audit=head))

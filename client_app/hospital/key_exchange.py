@@ -1,42 +1,37 @@
-"""The hospital's part in making an experiment's keys: announce, exchange shares, derive."""
+"""The hospital's part in creating an experiment's keys: announce, exchange key shares, derive."""
 
 import hashlib
 import secrets
 
-from client_app.state.experiment_store import Notebook
+from client_app.state.experiment_store import ExperimentStore
 from protocol import membership
 from protocol.bundle import BundleError, from_bundle, to_bundle
 from protocol.keys import Identity, SealingKey
-from protocol.membership import SHARE_BYTES, Announced, MembershipError
-from protocol.messages import ExchangeShares, OpenShares, Ready, RefusalCode, Shares
+from protocol.membership import KEY_SHARE_BYTES, Announced, MembershipError
+from protocol.messages import ExchangeKeyShares, KeyShares, OpenKeyShares, Ready, RefusalCode
 from protocol.study.roster import Roster
 
+from .experiment import Experiment
 from .refusal import Refused
 
 
-def announce(notebook: Notebook, identity: Identity, name: str, roster: Roster) -> Announced:
-    """Make a key for this experiment and announce it; one key per identity and experiment."""
+def announce(store: ExperimentStore, identity: Identity, name: str, roster: Roster) -> Announced:
+    """Generate a sealing key for this generation of the experiment, and announce it."""
     key = SealingKey.generate()
-    notebook.write("sealing-key", key.to_bytes())
-    return membership.announce(
-        identity, key, name=name, experiment=notebook.experiment, roster=roster
-    )
+    store.put("sealing-key", key.to_bytes())
+    return membership.announce(identity, key, name=name, experiment=store.experiment, roster=roster)
 
 
-def exchange_shares(
-    request: ExchangeShares,
-    notebook: Notebook,
-    identity: Identity,
-    name: str,
-    roster: Roster,
-    minimum_cohort: int,
-) -> Shares:
-    """Check everyone's announcements and seal a share for each of them.
+def exchange_key_shares(
+    request: ExchangeKeyShares, experiment: Experiment, identity: Identity, minimum_cohort: int
+) -> KeyShares:
+    """Check all members' announcements and seal a key share for each of them.
 
-    A study begins with its whole roster. Members that have not pinned a later roster may stay out
-    of its generation, as long as the policy's minimum takes part.
+    A study begins with its whole roster. In later generations, members that have not pinned the new
+    roster may be absent, as long as the policy's minimum takes part.
     """
-    key = _own_key(notebook)
+    name, store, roster = experiment.hospital, experiment.store, experiment.roster
+    key = _own_key(store)
     least = minimum_cohort if roster.generation > 1 else None
     try:
         pieces = from_bundle(request.payload)
@@ -49,36 +44,34 @@ def exchange_shares(
     own = next((a.sealing_key for a in announcements if a.name == name), None)
     if own != key.public:
         raise Refused(RefusalCode.KEYS_REFUSED, "not the key announced here")
-    # The terms too: hospitals that were shown different descriptors make keys that don't match.
-    terms = f"{request.experiment}/{hashlib.sha256(notebook.descriptor or b'').hexdigest()}"
+    # Bind the descriptor too: hospitals that were shown different ones derive different keys.
+    terms = f"{request.experiment}/{hashlib.sha256(store.descriptor or b'').hexdigest()}"
     generation = membership.generation_digest(announcements, experiment=terms, roster=roster)
-    share = secrets.token_bytes(SHARE_BYTES)
-    notebook.write("announcements", request.payload)
-    notebook.write("generation-digest", generation)
-    notebook.write("share", share)
-    sealed = membership.seal_shares(
-        share,
+    key_share = secrets.token_bytes(KEY_SHARE_BYTES)
+    store.put("announcements", request.payload)
+    store.put("generation-digest", generation)
+    store.put("key-share", key_share)
+    sealed = membership.seal_key_shares(
+        key_share,
         identity,
         name=name,
         experiment=request.experiment,
         generation=generation,
         announcements=announcements,
     )
-    return Shares(payload=to_bundle(sealed))
+    return KeyShares(payload=to_bundle(sealed))
 
 
-def open_shares(request: OpenShares, notebook: Notebook, name: str, roster: Roster) -> Ready:
-    """Open the others' shares and derive the member key."""
-    key, generation, share = (
-        _own_key(notebook),
-        notebook.page("generation-digest"),
-        notebook.page("share"),
-    )
-    if generation is None or share is None:
-        raise Refused(RefusalCode.NOT_SET_UP, "shares before announcements")
+def open_key_shares(request: OpenKeyShares, experiment: Experiment) -> Ready:
+    """Open the other members' key shares and derive the member key."""
+    name, store, roster = experiment.hospital, experiment.store, experiment.roster
+    key = _own_key(store)
+    generation, key_share = store.get("generation-digest"), store.get("key-share")
+    if generation is None or key_share is None:
+        raise Refused(RefusalCode.NOT_SET_UP, "key shares before announcements")
     try:
-        members = set(notebook.announcements)
-        shares = membership.open_shares(
+        members = set(store.announcements)
+        key_shares = membership.open_key_shares(
             from_bundle(request.payload),
             key,
             name=name,
@@ -88,16 +81,16 @@ def open_shares(request: OpenShares, notebook: Notebook, name: str, roster: Rost
             members=members,
         )
         member_key = membership.derive_member_key(
-            shares | {name: share}, roster=roster, generation=generation, members=members
+            key_shares | {name: key_share}, roster=roster, generation=generation, members=members
         )
     except (BundleError, MembershipError) as error:
         raise Refused(RefusalCode.KEYS_REFUSED, str(error)) from error
-    notebook.write("member-key", member_key)
+    store.put("member-key", member_key)
     return Ready(confirmation=membership.confirmation(member_key).hex())
 
 
-def _own_key(notebook: Notebook) -> SealingKey:
-    key = notebook.sealing_key
+def _own_key(store: ExperimentStore) -> SealingKey:
+    key = store.sealing_key
     if key is None:
         raise Refused(RefusalCode.NOT_SET_UP, "no key was announced for this experiment")
     return key

@@ -1,11 +1,11 @@
-"""Training at one hospital for one experiment: its examples, the network, and models to load."""
+"""Training and evaluation at one hospital for one experiment."""
 
 import math
 from functools import lru_cache
 
 import numpy as np
 
-from learning.data import Share
+from learning.data import Partition
 from learning.metrics import Metrics
 from learning.models import ModelError
 from learning.settings import TrainingSettings
@@ -20,37 +20,44 @@ from .refusal import Refused
 
 
 class LocalTraining:
-    """Trains the models of one experiment on this hospital's share, one after another."""
+    """Trains the models of one experiment on this hospital's examples, one after another."""
 
-    def __init__(self, descriptor: Descriptor, share: Share, position: int, device: str) -> None:
-        here = share.train.features.shape[1:]
+    def __init__(
+        self, descriptor: Descriptor, partition: Partition, position: int, device: str
+    ) -> None:
+        here = partition.train.features.shape[1:]
         if descriptor.shape != here:
             raise Refused(
                 RefusalCode.DESCRIPTOR_REFUSED,
-                f"examples here have shape {here}, the experiment wants {descriptor.shape}",
+                f"examples here have shape {here}, the experiment's have {descriptor.shape}",
             )
         try:
             self.settings = TrainingSettings.parse(descriptor.training, source="descriptor")
             self._task = TaskSpec(descriptor.shape, descriptor.classes)
-            self._network = _workbench(self.settings, self._task, device)
+            self._network = _shared_network(self.settings, self._task, device)
         except (SettingsError, ModelError) as error:
             raise Refused(RefusalCode.DESCRIPTOR_REFUSED, str(error)) from error
-        for labels in (share.train.labels, share.held_out.labels):
+        for labels in (partition.train.labels, partition.held_out.labels):
             if len(labels) and labels.max() >= descriptor.classes:
-                raise Refused(RefusalCode.DESCRIPTOR_REFUSED, "examples here have more classes")
+                raise Refused(
+                    RefusalCode.DESCRIPTOR_REFUSED,
+                    f"examples here have more than {descriptor.classes} classes",
+                )
         self._streams = TrainingStreams(descriptor.training_seed, position)
-        self._trainer = Trainer(self._network, share.train, self._streams)
-        self._held_out = share.held_out
+        self._trainer = Trainer(self._network, partition.train, self._streams)
+        self._held_out = partition.held_out
 
-    def read(self, payload: bytes, *, travels: bool = False) -> ModelState:
-        """Read a model and compare it with the one the registry builds here.
+    def read(self, payload: bytes, *, handed_over: bool = False) -> ModelState:
+        """Parse a model, and refuse it unless its tensors are those of the experiment's network.
 
-        One that `travels` from hospital to hospital has its optimiser's state with it.
+        A model that was `handed_over` carries its optimiser's state.
         """
-        optimizer = self._trainer.optimizer_layout if travels else {}
+        optimizer = self._trainer.optimizer_layout if handed_over else {}
         layouts = (self._network.parameter_layout, self._network.buffer_layout, optimizer)
         if len(payload) > _most_bytes(layouts):
-            raise Refused(RefusalCode.MODEL_MISMATCH, "longer than the model")
+            raise Refused(
+                RefusalCode.MODEL_MISMATCH, f"{len(payload)} bytes are too many for this model"
+            )
         try:
             model = ModelState.from_bytes(payload, wire=self.settings.wire_dtype)
         except ModelBytesError as error:
@@ -61,7 +68,7 @@ class LocalTraining:
         return model
 
     def own_model(self) -> ModelState:
-        """Return the model this hospital initialises itself."""
+        """Return the model that this hospital initialises itself (init = own)."""
         network = Network(self.settings, self._task, seed=self._streams.init_seed())
         return ModelState(*network.arrays())
 
@@ -76,14 +83,14 @@ class LocalTraining:
         optimizer: Arrays,
         anchor: Arrays | None,
     ) -> tuple[ModelState, Progress]:
-        """Return the trained model with its optimiser's state, and how it went."""
+        """Return the trained model with its optimiser's state, and the training metrics."""
         self._network.load(model.parameters, model.buffers)
         state, progress = self._trainer.train(first_round, local_rounds, optimizer, anchor)
         parameters, buffers = self._network.arrays()
         return ModelState(parameters, buffers, state), progress
 
-    def held_out(self, model: ModelState, minimum: int) -> Metrics | None:
-        """Evaluate a model on what was held out here, if that is at least `minimum` examples."""
+    def evaluate(self, model: ModelState, minimum: int) -> Metrics | None:
+        """Evaluate a model on the held-out examples, or return None if fewer than `minimum`."""
         if len(self._held_out) < max(1, minimum):
             return None
         self._network.load(model.parameters, model.buffers)
@@ -91,13 +98,13 @@ class LocalTraining:
 
 
 @lru_cache(maxsize=2)
-def _workbench(settings: TrainingSettings, task: TaskSpec, device: str) -> Network:
-    """Build the network that models are loaded into; one serves all hospitals of a process."""
+def _shared_network(settings: TrainingSettings, task: TaskSpec, device: str) -> Network:
+    """Return the network that models are loaded into, shared by all hospitals of a process."""
     return Network(settings, task, seed=0, device=device)
 
 
 def _most_bytes(layouts: tuple[Layout, ...]) -> int:
-    """Return what no document of these tensors exceeds: a million empty ones are not even read."""
+    """Return a limit for the bytes of such a model, so that longer payloads are not parsed."""
     entries = [(name, *form) for layout in layouts for name, form in layout.items()]
     return 1024 + sum(
         math.prod(shape) * dtype.itemsize + 6 * len(name) + 32 * len(shape) + 256
@@ -107,7 +114,7 @@ def _most_bytes(layouts: tuple[Layout, ...]) -> int:
 
 def _compare(layout: Layout, given: Arrays) -> None:
     if set(layout) != set(given):
-        raise Refused(RefusalCode.MODEL_MISMATCH, "other tensors than the model's")
+        raise Refused(RefusalCode.MODEL_MISMATCH, "has other tensors than the model")
     for name, (shape, dtype) in layout.items():
         if given[name].shape != shape or given[name].dtype != dtype:
             raise Refused(RefusalCode.MODEL_MISMATCH, f"{name} has another shape or type")

@@ -1,7 +1,7 @@
-"""The audit trail: one line per request, each carrying the hash of the line before.
+"""The audit log: one line per request, each with the hash of the previous line.
 
-The trail's head, signed, leaves with every reply. The coordinator echoes the highest it has seen,
-so an agent restored from an old backup notices that its memory is older than the world's.
+Every reply carries the signed head of the log. The coordinator echoes the highest head it has seen,
+so an agent restored from an old backup notices that its state is older than the coordinator's view.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ from protocol.keys import Identity
 from .store import Store
 
 _GENESIS = bytes(32)
-# How many hashes are at hand without the log, which a simulated hospital does not keep.
+# Hashes stored beside the log, because a simulated hospital stores no log.
 _RECENT = 64
 
 
-class AuditTrail:
-    """Writes the trail of one hospital into its store."""
+class AuditLog:
+    """The audit log of one hospital, in its store."""
 
     HEAD = "audit-head"
 
@@ -32,12 +32,12 @@ class AuditTrail:
         self._identity = identity
 
     def head(self) -> AuditHead:
-        """Return the signed head as it is now."""
+        """Return the present head, signed."""
         sequence, (digest, *_) = self._recent()
         return AuditHead.signed(self._identity, sequence, digest)
 
     def append(self, request: dict[str, Any], reply: dict[str, Any]) -> AuditHead:
-        """Add a line about a request and its reply; return the new head."""
+        """Add a line about a request and its reply, and return the new head."""
         sequence, recent = self._recent()
         line = _canonical(
             {
@@ -50,15 +50,15 @@ class AuditTrail:
         )
         digest = hashlib.sha256(line).digest()
         self._store.append_audit(line)
-        remembered = b"".join((digest, *recent[:-1]))
-        self._store.put(self.HEAD, (sequence + 1).to_bytes(8, "big") + remembered)
+        hashes = b"".join((digest, *recent[:-1]))
+        self._store.put(self.HEAD, (sequence + 1).to_bytes(8, "big") + hashes)
         return AuditHead.signed(self._identity, sequence + 1, digest)
 
     def is_behind(self, seen: AuditHead) -> bool:
-        """Say whether somebody has seen a head of this hospital's that this trail never had.
+        """Return whether the coordinator has seen a head that this log does not contain.
 
-        A later one, or another in its place: whatever is refused adds a line too, and so would
-        soon have hidden that lines are missing.
+        The head may be later than the log's last line, or differ from the line of its number:
+        refused requests add lines too, so a restored log can grow past the head that was seen.
         """
         if not seen.is_by(self._identity.public):
             return False
@@ -70,7 +70,7 @@ class AuditTrail:
         return line is not None and hashlib.sha256(line).hexdigest() != seen.digest
 
     def _recent(self) -> tuple[int, list[bytes]]:
-        """Return the last line's number and the hashes of the last lines, latest first."""
+        """Return the last line's number and the hashes of the latest lines, newest first."""
         stored = self._store.get(self.HEAD)
         if stored is None:
             return 0, [_GENESIS] * _RECENT
@@ -82,7 +82,7 @@ class AuditTrail:
 
 @dataclass(frozen=True)
 class AuditCheck:
-    """The result of verifying a trail; `broken` is the sequence number of the first bad line."""
+    """The result of verifying a log; `broken` is the number of the first bad line, if any."""
 
     entries: int
     broken: int | None
@@ -90,18 +90,18 @@ class AuditCheck:
 
 
 def verify_lines(lines: Iterable[bytes]) -> AuditCheck:
-    """Verify that no line was changed, removed, added or moved."""
+    """Check that no line was changed, removed, added or moved."""
     previous, number = _GENESIS, 0
     for number, line in enumerate(lines, start=1):
         try:
             entry = json.loads(line)
-            told, linked = entry["sequence"], entry["previous"]
+            number_in_line, previous_in_line = entry["sequence"], entry["previous"]
         except (ValueError, KeyError, TypeError):
-            return AuditCheck(number, number, "is not readable")
-        if told != number:
-            return AuditCheck(number, number, f"carries the number {told}: lines are missing")
-        if linked != previous.hex():
-            return AuditCheck(number, number, "does not follow from the line before it")
+            return AuditCheck(number, number, "can't be read")
+        if number_in_line != number:
+            return AuditCheck(number, number, f"has the number {number_in_line}: lines are missing")
+        if previous_in_line != previous.hex():
+            return AuditCheck(number, number, "does not contain the hash of the previous line")
         if _canonical(entry) != line:
             return AuditCheck(number, number, "was rewritten")
         previous = hashlib.sha256(line).digest()

@@ -1,4 +1,4 @@
-"""The audit log for people: one row per request, what went to whom, and whether it is whole."""
+"""The audit log as a table, the models sent by recipient, and a check of the whole log."""
 
 import hashlib
 import json
@@ -12,30 +12,30 @@ from rich.text import Text
 from client_app.hospital_folder import HospitalFolder
 from operation.terminal import byte_size
 
-from .audit_log import AuditCheck, AuditTrail, verify_lines
+from .audit_log import AuditCheck, AuditLog, verify_lines
 from .sqlite_store import SqliteStore
 
 
 def read_audit(folder: HospitalFolder) -> tuple[list[bytes], AuditCheck]:
-    """Return the log's lines and whether they are whole, up to the head that goes out signed."""
+    """Return the log's lines, and check them up to the head that was signed last."""
     if not folder.store_file.exists():
         return [], AuditCheck(0, None, "")
     store = SqliteStore.for_reading(folder.store_file)
     try:
-        lines, head = store.audit_lines(), AuditTrail(store, folder.identity()).head()
+        lines, head = store.audit_lines(), AuditLog(store, folder.identity()).head()
     finally:
         store.close()
     verdict = verify_lines(lines)
     if verdict.broken is None and head.sequence != len(lines):
-        told = f"is not there, though the log once had {head.sequence}"
-        return lines, AuditCheck(len(lines), len(lines) + 1, told)
+        reason = f"is missing: the log once had {head.sequence} lines"
+        return lines, AuditCheck(len(lines), len(lines) + 1, reason)
     if verdict.broken is None and lines and hashlib.sha256(lines[-1]).hexdigest() != head.digest:
-        return lines, AuditCheck(len(lines), len(lines), "is not the one that was signed")
+        return lines, AuditCheck(len(lines), len(lines), "is not the line that was signed")
     return lines, verdict
 
 
 def audit_table(lines: Sequence[bytes]) -> Table:
-    """Return the log as a table; a line that can't be read is shown as such."""
+    """Return the log as a table; a line that can't be parsed is marked "not readable"."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("line", "time (UTC)", "request", "leg", "in", "reply", "to whom", "out"):
         right = heading in ("line", "leg", "in", "out")
@@ -49,7 +49,7 @@ def audit_table(lines: Sequence[bytes]) -> Table:
         request, reply = entry["request"], entry["reply"]
         table.add_row(
             str(number),
-            # Names come from outside: as Text, nothing in them is taken for markup.
+            # Names come from outside: Text keeps rich from reading markup in them.
             *(
                 Text(_cell(value))
                 for value in (
@@ -68,12 +68,12 @@ def audit_table(lines: Sequence[bytes]) -> Table:
 
 
 def models_sent(lines: Sequence[bytes]) -> dict[str, int]:
-    """Count the models that left, by recipient: other hospitals, and "aggregation"."""
+    """Count the models sent, by recipient: a hospital, or the coordinator."""
     counts: Counter[str] = Counter()
     for line in lines:
         entry = _parsed(line)
         if entry is not None and entry["reply"].get("kind") == "trained":
-            counts[str(entry["reply"].get("recipient") or "aggregation")] += 1
+            counts[str(entry["reply"].get("recipient"))] += 1
     return dict(counts.most_common())
 
 
@@ -82,10 +82,10 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
         entry = json.loads(line)
     except ValueError:
         return None
-    whole = isinstance(entry, dict) and all(
+    is_complete = isinstance(entry, dict) and all(
         isinstance(entry.get(part), dict) for part in ("request", "reply")
     )
-    return entry if whole else None
+    return entry if is_complete else None
 
 
 def _cell(value: object) -> str:

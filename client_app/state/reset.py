@@ -1,17 +1,17 @@
-"""The operator's way out of a stopped agent: forget all experiments, keep who one is."""
+"""Let the operator restart a stopped agent: delete all experiments, keep identity and audit log."""
 
 from protocol.keys import Identity
 
-from .audit_log import AuditTrail
+from .audit_log import AuditLog
 from .store import Store
 
 
-def forget_experiments(store: Store, identity: Identity) -> None:
-    """Destroy the keys and memory of every experiment; the audit log stays and says so."""
-    trail = AuditTrail(store, identity)
+def reset_experiments(store: Store, identity: Identity) -> None:
+    """Destroy the keys and state of every experiment, and add a line about it to the audit log."""
+    log = AuditLog(store, identity)
     with store.transaction():
-        head = store.get(AuditTrail.HEAD)
+        head = store.get(AuditLog.HEAD)
         store.delete("")
         if head is not None:
-            store.put(AuditTrail.HEAD, head)
-        trail.append({"kind": "forget", "bytes": 0}, {"kind": "forgotten", "bytes": 0})
+            store.put(AuditLog.HEAD, head)
+        log.append({"kind": "reset", "bytes": 0}, {"kind": "reset", "bytes": 0})

@@ -1,8 +1,8 @@
-"""A hospital's memory on disk: one SQLite file, which one agent at a time may change.
+"""A hospital's state on disk: one SQLite file, changed by one agent at a time.
 
-What is deleted is overwritten, in the file (`secure_delete`) and in its rollback journal, which is
-kept (`PERSIST`) so that there is one place to overwrite. On drives and file systems that write
-every change to a new place, only encrypting the whole drive does more.
+Deleted entries are overwritten, both in the file (`secure_delete`) and in its rollback journal,
+which is kept (`PERSIST`) so that there is one place to overwrite. Drives and file systems that
+write every change to a new place keep old copies; only full-disk encryption helps there.
 """
 
 import os
@@ -17,7 +17,7 @@ _VERSION = 1
 _WAIT_SECONDS = 10.0  # `feddc hospital audit` reads while the agent writes
 _ZEROS = bytes(1 << 20)
 _SETTINGS = (
-    "page_size = 16384",  # models have megabytes
+    "page_size = 16384",  # models are megabytes large
     "journal_mode = PERSIST",
     "synchronous = FULL",
     "secure_delete = ON",
@@ -30,30 +30,30 @@ _TABLES = """
 
 
 class StoreError(Exception):
-    """The store can't be used; the message says why and what to do."""
+    """The store can't be opened; the message says why and what to do."""
 
 
 class SqliteStore:
-    """The agent's store (see `Store`): every change is on the disk when the call returns."""
+    """The agent's `Store`: every change is on disk when the call returns."""
 
     def __init__(self, path: Path) -> None:
-        """Open the store, made if need be; while it is open no other agent can open it."""
+        """Open or create the store, and lock it against other agents until it is closed."""
         self._path = path
-        self._forgot = False
+        self._deleted = False
         self._lock: ProcessLock | None = _lock(path.with_suffix(".lock"))
         try:
             os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             self._connection = _connect(path)
-            self._overwrite_journal()  # the last agent may have been killed before it could
+            self._overwrite_journal()  # the last agent may have been killed before it did
         except BaseException:
             self._lock.release()
             raise
 
     @classmethod
     def for_reading(cls, path: Path) -> "SqliteStore":
-        """Open the store as it is at this moment, also while an agent works with it."""
+        """Open a read-only snapshot; works while an agent has the store open."""
         store = cls.__new__(cls)
-        store._path, store._forgot, store._lock = path, False, None
+        store._path, store._deleted, store._lock = path, False, None
         store._connection = _connect(path)
         store._connection.execute("PRAGMA query_only = ON")
         store._connection.execute("BEGIN")
@@ -75,7 +75,7 @@ class SqliteStore:
             "DELETE FROM memory WHERE substr(name, 1, length(?1)) = ?1", (prefix,)
         )
         if self._connection.in_transaction:
-            self._forgot = True
+            self._deleted = True
         else:
             self._overwrite_journal()
 
@@ -88,7 +88,7 @@ class SqliteStore:
         return bytes(row[0]) if row else None
 
     def audit_lines(self) -> list[bytes]:
-        # Somebody may have written text there: whatever it is, it comes back as bytes.
+        # An intruder may have written text there: it comes back as bytes too.
         query = "SELECT CAST(line AS BLOB) FROM audit ORDER BY sequence"
         return [bytes(line) for (line,) in self._connection.execute(query)]
 
@@ -99,12 +99,12 @@ class SqliteStore:
             yield
             self._connection.execute("COMMIT")
         except BaseException:
-            self._forgot = False
+            self._deleted = False
             if self._connection.in_transaction:  # SQLite ends it by itself when the disk is full
                 self._connection.execute("ROLLBACK")
             raise
-        if self._forgot:
-            self._forgot = False
+        if self._deleted:
+            self._deleted = False
             self._overwrite_journal()
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class SqliteStore:
             self._lock.release()
 
     def _overwrite_journal(self) -> None:
-        """Write zeros over the pages as they were; a finished journal begins with zeros anyway."""
+        """Overwrite the old pages with zeros; SQLite reads a journal of zeros as a finished one."""
         try:
             journal = os.open(f"{self._path}-journal", os.O_WRONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -133,8 +133,8 @@ def _lock(path: Path) -> ProcessLock:
         lock.acquire(str(os.getpid()))
     except LockHeld as error:
         raise StoreError(
-            f"{path.parent}: another agent (process {error.holder}) works with this state; "
-            "stop it first"
+            f"{path.parent}: in use by another agent (process {error.holder}); "
+            "stop that agent first"
         ) from None
     return lock
 
@@ -149,7 +149,9 @@ def _connect(path: Path) -> sqlite3.Connection:
             check_same_thread=False,  # the agent's worker thread is not the one that opens it
         )
     except sqlite3.Error as error:
-        raise StoreError(f"{path}: {error}; is it there, and yours?") from error
+        raise StoreError(
+            f"{path}: {error}; check that the file exists and belongs to this user"
+        ) from error
     try:
         _prepare(connection, path)
     except sqlite3.Error as error:
@@ -171,6 +173,6 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         )
     elif version != _VERSION:
         raise StoreError(
-            f"{path}: written by another version of feddc (format {version}, this one writes "
-            f"{_VERSION}); use that version"
+            f"{path}: has format {version}, this version of feddc uses format {_VERSION}; run the "
+            "version of feddc that wrote it"
         )

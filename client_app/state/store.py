@@ -1,18 +1,19 @@
-"""What a hospital remembers, and the promise that an answer and its traces appear together."""
+"""A hospital's persistent state: bytes by name, changed in transactions."""
 
 from collections.abc import Iterator, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-# Written when the agent finds that its memory is older than the world's; its operator removes it.
+# Set when the agent finds that its state is older than what the coordinator has seen; `reset`
+# removes it.
 STOPPED = "stopped"
 
 
 class Store(Protocol):
-    """Bytes by name, changed in transactions: all of one happens, or nothing.
+    """Bytes by name. A transaction is applied as a whole or not at all.
 
-    Names are `<experiment>/<what>`, or a plain name for what outlives experiments. Audit lines are
-    only ever added.
+    Names are `<experiment>/<entry>`, or a plain name for what outlives experiments. Audit lines are
+    append-only.
     """
 
     def get(self, name: str) -> bytes | None: ...
@@ -20,20 +21,20 @@ class Store(Protocol):
     def put(self, name: str, value: bytes) -> None: ...
 
     def delete(self, prefix: str) -> None:
-        """Forget every name that begins with `prefix`, beyond recovery as far as that can be."""
+        """Delete every name that begins with `prefix`, and overwrite it where the disk allows."""
 
     def append_audit(self, line: bytes) -> None: ...
 
     def audit_line(self, number: int) -> bytes | None:
-        """Return a line of the audit trail, counted from 1, where lines are kept."""
+        """Return a line of the audit log, counted from 1, or None where lines are not stored."""
 
     def transaction(self) -> AbstractContextManager[None]: ...
 
 
 class MappingStore:
-    """A store over a mapping that somebody else keeps; its audit lines are not kept, only counted.
+    """A store over a mapping that the caller persists, without audit lines.
 
-    For simulated hospitals: Flower keeps their memory between messages.
+    For simulated hospitals: Flower keeps their state between messages.
     """
 
     def __init__(self, mapping: MutableMapping[str, bytes]) -> None:
@@ -50,7 +51,7 @@ class MappingStore:
             del self._mapping[name]
 
     def append_audit(self, line: bytes) -> None:
-        """Nothing reads a simulated hospital's log."""
+        """Do nothing: nobody reads a simulated hospital's audit log."""
 
     def audit_line(self, number: int) -> bytes | None:
         return None

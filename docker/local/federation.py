@@ -99,7 +99,7 @@ class Federation:
         for name, project in self.hospitals.items():
             say(f"{name} joins and connects")
             project.run("agent", "-xC", "/hospital", entrypoint="tar", data=invitation.files)
-            project.run("agent", "join", "hospital/roster", "--yes", invitation.fingerprint)
+            project.run("agent", "join", "hospital/roster", "--fingerprint", invitation.fingerprint)
             project.compose("up", "--detach", "--no-build")
         say("waiting until all are connected")
         for project in self.hospitals.values():

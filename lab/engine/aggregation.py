@@ -1,4 +1,4 @@
-"""Aggregation legs: the stack's models to a Flower strategy, and its aggregate back."""
+"""Aggregation legs: pass the models of the stack to a Flower strategy and return its aggregate."""
 
 import gc
 import logging
@@ -25,16 +25,18 @@ from lab.flower.in_process import InProcessGrid
 from learning.settings import TrainingSettings
 from operation.config import Scalar
 from protocol.model_bytes import ModelState
-from strategies.wrapped.adapter import Contribution, Wrapped, least_hospitals, least_models
+from strategies.identifiers import Position, cohort_node
+from strategies.wrapped.adapter import Contribution, Wrapped
+from strategies.wrapped.requirements import least_hospitals, least_models
 
 from .routes import Positions, Work
 from .stack import Stack
-from .training import LegFigures
+from .training import LegMetrics
 
-# Their aggregate depends on the weighted mean of the models alone.
+# Strategies whose aggregate depends only on the weighted mean of the models.
 _OF_THE_MEAN = (FedAvg, FedProx, FedAvgM, FedAdam, FedYogi, FedAdagrad)
 _FLOWERS_MEAN_OF_METRICS = FedAvg().train_metrics_aggr_fn
-# Their aggregate is that mean, and they remember nothing.
+# Strategies whose aggregate is that mean, without state of their own.
 _THE_MEAN = (FedAvg, FedProx)
 
 
@@ -43,11 +45,12 @@ class Diverged(RuntimeError):
 
 
 class Aggregation:
-    """Calls the strategy as the Flower path does, one of its server rounds per aggregation.
+    """Calls the strategy as the Flower path does, one server round per aggregation.
 
-    Turning hundreds of models into Flower's messages takes longer than training them. A strategy
-    that needs only their mean therefore gets one message with it, and one that returns it is not
-    asked. With `own_init` they get the first models one by one, as these are a case of their own.
+    Converting hundreds of models to Flower messages takes longer than training them. A strategy
+    that needs only their mean therefore gets one message with the mean, and a strategy that returns
+    the mean is not called at all. With `own_init` the first aggregation passes the models one by
+    one, because the strategy adapter handles independent first models separately.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class Aggregation:
 
     @property
     def training(self) -> TrainingSettings:
-        """The trainer's settings as hospitals agree to them: FedProx adds its μ."""
+        """The training settings that hospitals agree to; FedProx adds its μ to them."""
         return TrainingSettings.parse(dict(self.agreed), source=type(self._strategy).__name__)
 
     def aggregate(
@@ -83,32 +86,38 @@ class Aggregation:
         stack: Stack,
         work: Work,
         weights: NDArray[np.float64],
-        figures: LegFigures,
+        metrics: LegMetrics,
     ) -> ModelState:
-        """Return the aggregate of the leg's models; those that are not finite are left out."""
+        """Return the aggregate of the leg's models, without models that are not finite."""
         usable = self._usable(stack, work)
         slots, hospitals, weights = work.slots[usable], work.hospitals[usable], weights[usable]
-        losses, accuracies = (column[usable] for column in figures.in_order())
+        losses, accuracies = (column[usable] for column in metrics.in_order())
         if self._takes_mean and not self.one_by_one:
-            share = weights / weights.sum()
-            mean = _mean(stack, slots, share)
+            fractions = weights / weights.sum()
+            mean = _mean(stack, slots, fractions)
             if type(self._strategy) in _THE_MEAN:
                 self.wrapped.model = mean
                 return mean
             self._configure(hospitals[: least_hospitals(self._strategy)])
             contributions = [
                 Contribution(
-                    node=int(hospitals[0]),
+                    node=cohort_node(Position(int(hospitals[0]))),
                     model=mean,
                     weight=float(weights.sum()),
-                    loss=float(share @ losses),
-                    accuracy=float(share @ accuracies),
+                    loss=float(fractions @ losses),
+                    accuracy=float(fractions @ accuracies),
                 )
             ]
         else:
             self._configure(work.hospitals)
             contributions = [
-                Contribution(int(hospital), stack.model(int(slot)), weight, loss, accuracy)
+                Contribution(
+                    cohort_node(Position(int(hospital))),
+                    stack.model(int(slot)),
+                    weight,
+                    loss,
+                    accuracy,
+                )
                 for hospital, slot, weight, loss, accuracy in zip(
                     hospitals,
                     slots,
@@ -119,16 +128,17 @@ class Aggregation:
                 )
             ]
             self.one_by_one = False
-        with _flowers_turn():
+        with _quiet_flower():
             return self.wrapped.aggregate(contributions)[0]
 
     def _configure(self, hospitals: Positions) -> ConfigRecord:
-        with _flowers_turn():
-            agreed = self.wrapped.configure(hospitals.tolist(), self._config, self._grid)
+        nodes = [cohort_node(Position(hospital)) for hospital in hospitals.tolist()]
+        with _quiet_flower():
+            agreed = self.wrapped.configure(nodes, self._config, self._grid)
         if getattr(self, "agreed", agreed) != agreed:
             raise ValueError(
-                f"{type(self._strategy).__name__} changed its config, but hospitals agree to an "
-                "experiment's settings once, before it starts"
+                f"{type(self._strategy).__name__} changed its training config during the run: "
+                "hospitals agree to the settings once, before the experiment starts"
             )
         return agreed
 
@@ -136,7 +146,7 @@ class Aggregation:
         rows = torch.from_numpy(work.slots)
         usable = torch.ones(len(work), dtype=torch.bool)
         for tensor in (*stack.parameters.values(), *stack.buffers.values()):
-            if not bool(torch.isfinite(tensor.sum())):  # a sum is cheaper than looking at each
+            if not bool(torch.isfinite(tensor.sum())):  # cheaper than checking every element
                 usable &= torch.isfinite(tensor[rows]).flatten(1).all(1).cpu()
         count, needed = int(usable.sum()), max(self._least, math.ceil(self._quorum * len(work)))
         if count < needed:
@@ -148,11 +158,11 @@ class Aggregation:
 
 
 @contextmanager
-def _flowers_turn() -> Iterator[None]:
-    """Leave out Flower's two lines for every aggregation: there are thousands here.
+def _quiet_flower() -> Iterator[None]:
+    """Suppress Flower's two log lines per aggregation and make its garbage collections cheap.
 
-    Some strategies also have Python collect garbage for every model, which takes a fifth of a
-    second among all of torch's objects; frozen, these are not looked at.
+    Some strategies call `gc.collect` for every model, which takes a fifth of a second with all of
+    torch's objects. Frozen objects are skipped.
     """
     logger = logging.getLogger("flwr")
     level = logger.level
@@ -165,12 +175,12 @@ def _flowers_turn() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _mean(stack: Stack, slots: Positions, share: NDArray[np.float64]) -> ModelState:
-    """Return the weighted mean; buffers in float64, and counters stay whole numbers."""
-    parameters = {n: _average(t, slots, share) for n, t in stack.parameters.items()}
+def _mean(stack: Stack, slots: Positions, fractions: NDArray[np.float64]) -> ModelState:
+    """Return the weighted mean; buffers are averaged in float64 and counters stay integers."""
+    parameters = {n: _average(t, slots, fractions) for n, t in stack.parameters.items()}
     buffers = {}
     for name, tensor in stack.buffers.items():
-        mean = _average(tensor, slots, share, torch.float64)
+        mean = _average(tensor, slots, fractions, torch.float64)
         buffers[name] = (mean if tensor.is_floating_point() else mean.round()).to(tensor.dtype)
     return ModelState(
         *(
@@ -183,16 +193,16 @@ def _mean(stack: Stack, slots: Positions, share: NDArray[np.float64]) -> ModelSt
 def _average(
     tensor: Tensor,
     slots: Positions,
-    share: NDArray[np.float64],
+    fractions: NDArray[np.float64],
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     if len(slots) < len(tensor):
         tensor = tensor[torch.from_numpy(slots).to(tensor.device)]
     else:
-        share = share[np.argsort(slots)]
+        fractions = fractions[np.argsort(slots)]
     tensor = tensor.to(dtype or tensor.dtype)
-    if (share == share[0]).all():
+    if (fractions == fractions[0]).all():
         return tensor.mean(0)
-    weights = torch.from_numpy(share).to(tensor.device, tensor.dtype)
+    weights = torch.from_numpy(fractions).to(tensor.device, tensor.dtype)
     mean: Tensor = torch.tensordot(weights, tensor, dims=1)
     return mean

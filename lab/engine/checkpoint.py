@@ -1,4 +1,4 @@
-"""A run's state on disk: one safetensors file, with everything that is no tensor as JSON in it."""
+"""Checkpoints of a run: one safetensors file with the other state as JSON in its metadata."""
 
 import hashlib
 import json
@@ -16,16 +16,16 @@ from protocol.model_bytes import Arrays, ModelState
 from server_app.config.run_config import Settings
 
 from .outcome import History
-from .run_state import Bench
+from .run_state import RunState
 
 _SECONDS_BETWEEN = 60.0
-_FORMAT = "feddc-bench-2"
-# They change where a run computes or writes, and nothing of what.
-_IRRELEVANT = ("run-dir", "device", "threads", "leg-timeout", "start-timeout", "sealing")
+_FORMAT = "feddc-lab-3"
+# Settings that change where a run computes or writes, but not its result.
+_IRRELEVANT = ("run-dir", "device", "threads", "leg-timeout", "start-timeout", "sealed")
 
 
 class Checkpoints:
-    """Keeps a run's latest state in one file, or nowhere if there is no path."""
+    """Saves the latest state of a run in one file; does nothing without a path."""
 
     def __init__(self, path: Path | None, settings: Settings) -> None:
         self._path = path
@@ -33,13 +33,13 @@ class Checkpoints:
         self._run = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
         self._kept = time.monotonic()
 
-    def keep(self, bench: Bench, legs: int, *, now: bool) -> None:
-        """Write the state after so many legs, once a minute or `now`."""
+    def keep(self, run: RunState, legs: int, *, now: bool) -> None:
+        """Save the state after `legs` legs, at most once a minute unless `now`."""
         if self._path is None or not (now or time.monotonic() - self._kept > _SECONDS_BETWEEN):
             return
-        numbers, model, arrays = bench.aggregation.wrapped.to_state()
-        tensors = {f"stack/{name}": tensor for name, tensor in bench.stack.tensors().items()}
-        for number, anchor in bench.anchors.aggregates.items():
+        numbers, model, arrays = run.aggregation.wrapped.to_state()
+        tensors = {f"stack/{name}": tensor for name, tensor in run.stack.tensors().items()}
+        for number, anchor in run.anchors.aggregates.items():
             tensors |= {f"anchor/{number}/{name}": tensor for name, tensor in anchor.items()}
         for part, named in (
             ("parameter", model.parameters),
@@ -51,10 +51,10 @@ class Checkpoints:
             "format": _FORMAT,
             "run": self._run,
             "legs": legs,
-            "routes": bench.routes.to_state(),
-            "anchors": bench.anchors.number_of.tolist(),
+            "routes": run.routes.to_state(),
+            "anchors": run.anchors.number_of.tolist(),
             "wrapped": numbers,
-            "history": bench.history.to_state(),
+            "history": run.history.to_state(),
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
         copies = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -62,8 +62,8 @@ class Checkpoints:
             save_file(copies, draft, metadata={"state": json.dumps(state)})
         self._kept = time.monotonic()
 
-    def load(self, bench: Bench) -> int:
-        """Bring the bench to the state on disk; return how many legs are done."""
+    def load(self, run: RunState) -> int:
+        """Restore the saved state into `run`; return the number of finished legs."""
         if self._path is None or not self._path.exists():
             return 0
         try:
@@ -71,25 +71,27 @@ class Checkpoints:
                 state = json.loads((file.metadata() or {}).get("state", "{}"))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, ValueError) as error:
-            raise SettingsError(f"{self._path} is no checkpoint: {error}") from error
+            raise SettingsError(
+                f"{self._path} is not a readable checkpoint ({error}): delete it"
+            ) from error
         if state.get("format") != _FORMAT or state.get("run") != self._run:
             raise SettingsError(
-                f"{self._path} is the checkpoint of another run: choose another file, or delete it"
+                f"{self._path} is the checkpoint of another run: delete it or choose another file"
             )
-        for name, tensor in bench.stack.tensors().items():
+        for name, tensor in run.stack.tensors().items():
             tensor.copy_(tensors[f"stack/{name}"])
-        device = next(iter(bench.stack.parameters.values())).device
+        device = next(iter(run.stack.parameters.values())).device
         for number in set(state["anchors"]) - {-1}:
-            bench.anchors.aggregates[number] = {
+            run.anchors.aggregates[number] = {
                 name: tensor.to(device)
                 for name, tensor in _part(tensors, f"anchor/{number}/").items()
             }
-        bench.anchors.number_of[:] = state["anchors"]
-        bench.routes.restore(state["routes"])
-        bench.history = History.from_state(state["history"])
+        run.anchors.number_of[:] = state["anchors"]
+        run.routes.restore(state["routes"])
+        run.history = History.from_state(state["history"])
         model = ModelState(_arrays(tensors, "parameter/"), _arrays(tensors, "buffer/"))
-        bench.aggregation.wrapped.restore(state["wrapped"], model, _arrays(tensors, "strategy/"))
-        bench.aggregation.one_by_one &= bench.history.aggregations == 0
+        run.aggregation.wrapped.restore(state["wrapped"], model, _arrays(tensors, "strategy/"))
+        run.aggregation.one_by_one &= run.history.aggregations == 0
         legs: int = state["legs"]
         return legs
 

@@ -19,7 +19,7 @@ _BLOCKS = 4
 
 
 class HospitalData:
-    """Hospitals' examples, padded to the largest hospital, and what each trains on in a round."""
+    """The hospitals' examples, padded to the largest hospital, and the mini-batch of each round."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class HospitalData:
         return self.features[hospital][rows], self.labels[hospital][rows]
 
     def many(self, hospitals: Positions, round_: int) -> tuple[Tensor, Tensor]:
-        """Return batches side by side: (hospitals, examples, …), padded to the longest of them."""
+        """Return batches stacked as (hospitals, examples, …), padded to the longest batch."""
         who = torch.from_numpy(hospitals).to(self.labels.device)
         longest = int(self.batch_sizes[hospitals].max())
         if self._whole_sets:
@@ -72,7 +72,7 @@ class HospitalData:
         return self.features[places], self.labels[places]
 
     def weights(self, hospitals: Positions) -> Tensor | None:
-        """Return what each example of `many` counts; nothing where all batches have one size."""
+        """Return the weight of each example of `many`; None where all batches have one size."""
         sizes = self.batch_sizes[hospitals]
         if (sizes == sizes[0]).all():
             return None
@@ -81,16 +81,16 @@ class HospitalData:
 
     def _rows(self, round_: int) -> NDArray[np.int64]:
         block, place = divmod(round_, self._ahead)
-        with self._drawing:  # the first of several threads draws for all
+        with self._drawing:  # the first of several threads draws, the others use its table
             table = self._blocks.pop(block) if block in self._blocks else self._drawn(block)
-            self._blocks[block] = table  # the last used is the last to go
+            self._blocks[block] = table  # least recently used first
             if len(self._blocks) > _BLOCKS:
                 del self._blocks[next(iter(self._blocks))]
         rows: NDArray[np.int64] = table[place]
         return rows
 
     def _drawn(self, block: int) -> NDArray[np.int64]:
-        """Draw some rounds ahead for everyone: (rounds, hospitals, examples)."""
+        """Draw the batches of several rounds for all hospitals: (rounds, hospitals, examples)."""
         rounds = range(block * self._ahead, (block + 1) * self._ahead)
         longest = int(self.batch_sizes.max())
         table = np.zeros((len(rounds), len(self.sizes), longest), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Where to compute: on what the user named, else on a GPU when there is one."""
+"""Choose the device: the one in the settings, else a GPU where there is one."""
 
 import torch
 
@@ -6,7 +6,7 @@ from learning.settings import LocalSettings
 
 
 def chosen_device(local: LocalSettings) -> torch.device:
-    """Return the device a setting names; left out, it is the GPU's where there is one."""
+    """Return the configured device; without a setting, the GPU if there is one, else the CPU."""
     if "device" in local.model_fields_set or not torch.cuda.is_available():
         return torch.device(local.device)
     return torch.device("cuda")

@@ -1,10 +1,10 @@
-"""How good models are: on the test set, on a sample of it, on what the hospitals held out."""
+"""Evaluate models on the test set, on a random part of it, and on the hospitals' held-out data."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from learning.data import Dataset, Examples, Share
+from learning.data import Dataset, Examples, Partition
 from learning.metrics import Metrics
 from learning.settings import TrainingSettings
 from learning.trainer import TaskSpec
@@ -15,18 +15,19 @@ from server_app.run.evaluator import Evaluator
 _SAMPLE = 0x73616D70
 
 
-class Judge:
-    """Judges the last aggregate on the whole test set.
+class AggregateEvaluator:
+    """Evaluates aggregates and the hospitals' own models.
 
-    What is judged often (earlier aggregates, and each hospital's own model) may have to do with
-    `sample` random examples of it: a whole test set can take longer than the training.
+    The last aggregate is evaluated on the whole test set. Earlier aggregates and the hospitals' own
+    models may use `sample` random examples of it, because the whole set can take longer than the
+    training.
     """
 
     def __init__(
         self,
         training: TrainingSettings,
         dataset: Dataset,
-        shares: Sequence[Share],
+        partitions: Sequence[Partition],
         *,
         init_seed: int,
         seed: int,
@@ -43,19 +44,21 @@ class Judge:
         self.first_model = self._whole.first_model
         part = sampled(test, sample, seed)
         self._sample = self._whole if part is test else on(part)
-        self._held_out = on(pooled([share.held_out for share in shares])) if held_out else None
+        self._held_out = (
+            on(pooled([partition.held_out for partition in partitions])) if held_out else None
+        )
 
-    def figures(self, model: ModelState, *, last: bool) -> Metrics | None:
-        """Judge an aggregate on the test set."""
+    def evaluate(self, model: ModelState, *, last: bool) -> Metrics | None:
+        """Evaluate a model on the test set; with `last`, on the whole of it."""
         return (self._whole if last else self._sample).figures(model)
 
     def held_out(self, model: ModelState) -> Metrics | None:
-        """Judge a model on what all hospitals held out, if that was asked for."""
+        """Evaluate a model on the held-out data of all hospitals, if the caller asked for it."""
         return None if self._held_out is None else self._held_out.figures(model)
 
 
 def sampled(examples: Examples, count: int | None, seed: int) -> Examples:
-    """Return so many random examples, the same for a seed; all if there are no more."""
+    """Return `count` random examples, the same for the same seed; all if there are fewer."""
     if not count or count >= len(examples):
         return examples
     rng = np.random.default_rng([seed, _SAMPLE])
@@ -63,7 +66,7 @@ def sampled(examples: Examples, count: int | None, seed: int) -> Examples:
 
 
 def pooled(parts: Sequence[Examples]) -> Examples:
-    """Return the examples of several hospitals together."""
+    """Concatenate the examples of several hospitals."""
     return Examples(
         np.concatenate([part.features for part in parts]),
         np.concatenate([part.labels for part in parts]),

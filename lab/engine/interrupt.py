@@ -1,4 +1,4 @@
-"""Ctrl-C, asked politely: the run ends after the leg it is in, and what is done is kept."""
+"""Graceful Ctrl-C: the run stops after the current leg and keeps what is done."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from operation import signals
 
 @contextmanager
 def leg_by_leg() -> Iterator[Callable[[], bool]]:
-    """Give a function that tells whether Ctrl-C was pressed; pressed again, it interrupts."""
+    """Yield a function that returns whether Ctrl-C was pressed; a second Ctrl-C interrupts."""
     pressed = threading.Event()
 
     def note(number: int, frame: FrameType | None) -> None:

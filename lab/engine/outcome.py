@@ -1,4 +1,4 @@
-"""What a run of the engine leaves behind."""
+"""The result of an engine run: the model, the history of evaluations, the speed."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -7,31 +7,31 @@ from learning.metrics import Metrics
 from protocol.model_bytes import ModelState
 from protocol.schedule import Ending, Leg
 
-from .training import LegFigures, Way
+from .training import Backend, LegMetrics
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """An aggregate on the test set, and what had been sent until then."""
+class AggregateEvaluation:
+    """Metrics of one aggregate on the test set, and the communication up to then."""
 
     round: int
     aggregations: int
     messages: int
-    figures: Metrics
+    metrics: Metrics
 
 
 @dataclass
 class History:
-    """How a run went.
+    """The course of a run.
 
-    `training` has for each leg the rounds done and the hospitals' mean loss and accuracy on their
-    batches; `messages` counts models sent, in hand-overs and for aggregation; `clients` judges each
-    hospital's own model before the last aggregation. `held_out` and `clients_held_out` are the last
-    aggregate's and these models' figures on what the hospitals held out, if that was asked for.
+    `training` holds for each leg the rounds done and the hospitals' mean loss and accuracy on their
+    batches. `messages` counts models sent, in hand-overs and for aggregation. `clients` are the
+    metrics of each hospital's own model before the last aggregation. `held_out` and
+    `clients_held_out` are the same for the held-out data, where the caller asked for them.
     """
 
     training: list[tuple[int, float, float]] = field(default_factory=list)
-    evaluations: list[Evaluation] = field(default_factory=list)
+    evaluations: list[AggregateEvaluation] = field(default_factory=list)
     clients: list[Metrics] = field(default_factory=list)
     held_out: Metrics | None = None
     clients_held_out: list[Metrics] = field(default_factory=list)
@@ -39,10 +39,10 @@ class History:
     aggregations: int = 0
     messages: int = 0
 
-    def trained(self, leg: Leg, models: int, figures: LegFigures) -> None:
-        """Note a leg."""
+    def trained(self, leg: Leg, models: int, metrics: LegMetrics) -> None:
+        """Record a leg that was trained."""
         self.training.append(
-            (leg.last_round + 1, float(figures.losses.mean()), float(figures.accuracies.mean()))
+            (leg.last_round + 1, float(metrics.losses.mean()), float(metrics.accuracies.mean()))
         )
         self.messages += models
         if leg.ending is Ending.HAND_OVER:
@@ -57,7 +57,7 @@ class History:
 
     @property
     def test_accuracy(self) -> float | None:
-        return self.evaluations[-1].figures.accuracy if self.evaluations else None
+        return self.evaluations[-1].metrics.accuracy if self.evaluations else None
 
     def to_state(self) -> dict[str, Any]:
         return asdict(self)
@@ -69,7 +69,7 @@ class History:
             | {
                 "training": [tuple(entry) for entry in state["training"]],
                 "evaluations": [
-                    Evaluation(**entry | {"figures": Metrics(**entry["figures"])})
+                    AggregateEvaluation(**entry | {"metrics": Metrics(**entry["metrics"])})
                     for entry in state["evaluations"]
                 ],
                 "clients": [Metrics(**entry) for entry in state["clients"]],
@@ -81,16 +81,16 @@ class History:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A run's result; `complete` is false when it was stopped, `model` then the last aggregate."""
+    """The result of a run. A stopped run is not `complete`; its model is the last aggregate."""
 
     model: ModelState
     history: History
     complete: bool
-    way: Way
+    backend: Backend
     seconds: float
     client_rounds_per_s: float
 
     @property
     def final(self) -> Metrics | None:
-        """The last aggregate's figures on the test set."""
-        return self.history.evaluations[-1].figures if self.history.evaluations else None
+        """Metrics of the last aggregate on the test set."""
+        return self.history.evaluations[-1].metrics if self.history.evaluations else None

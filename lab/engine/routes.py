@@ -1,8 +1,8 @@
 """Which model is at which hospital: `strategies.routing.planner` for hospitals that always answer.
 
-The planner keeps a book entry for every chain, which takes longer than training a linear model.
-Where nobody is ever missing, a leg's routes are one shuffle of indices. A test holds the two
-against each other.
+The planner keeps a record for every chain, which takes longer than training a linear model. In the
+lab no hospital is ever absent, so the routes of a leg are one shuffle of indices. A test compares
+the two.
 """
 
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ Positions = NDArray[np.int64]
 class Work:
     """A leg's training: model `slots[i]` of the stack at `hospitals[i]`, in roster order.
 
-    Hospitals that were not drawn for some legs catch up, so their first rounds differ; all train
-    until `last_round`.
+    Hospitals that were not drawn for some legs catch up, so their first rounds differ. All train
+    up to `last_round`.
     """
 
     hospitals: Positions
@@ -41,7 +41,7 @@ class Work:
 
 
 class Routes:
-    """Follows every model through the hospitals."""
+    """Tracks every model's route through the hospitals."""
 
     def __init__(
         self,
@@ -60,7 +60,8 @@ class Routes:
         self._route_seed = route_seed
         self.slot_of = np.arange(hospitals)
         self._next_round = np.zeros(hospitals, dtype=np.int64)
-        # How often a model was at a hospital since its last aggregation; squares are not cheap.
+        # Visits of each model to each hospital since its last aggregation. The matrix grows with
+        # the square of the hospitals, so it exists only where something reads it.
         self._visits = (
             np.zeros((hospitals, hospitals), dtype=np.int32)
             if counts_visits or permutation == "coverage"
@@ -75,7 +76,7 @@ class Routes:
         return work
 
     def hand_over(self, leg: Leg, work: Work) -> None:
-        """Send every model of the leg to the hospital that is drawn for it."""
+        """Move every model of the leg to its drawn recipient."""
         rng = stream(self._route_seed, "permutation", leg.number)
         cohort = work.hospitals
         if self._permutation == "uniform":
@@ -95,7 +96,7 @@ class Routes:
         self.slot_of[recipients] = work.slots
 
     def visited(self, work: Work) -> NDArray[np.bool_]:
-        """Return for each model of the leg the hospitals its chain was at, the present one too."""
+        """Return for each model of the leg which hospitals its chain has visited, with this leg."""
         if self._visits is None:
             raise RuntimeError("visits are not counted")
         visited = self._visits[work.slots] > 0
@@ -103,7 +104,7 @@ class Routes:
         return visited
 
     def aggregated(self, work: Work) -> None:
-        """Begin new chains: every hospital of the leg goes on in the slot it has."""
+        """Start new chains; every hospital of the leg keeps its slot."""
         if self._visits is not None:
             self._visits[work.slots] = 0
 
@@ -114,7 +115,7 @@ class Routes:
         return np.sort(rng.choice(self._everyone, self._size, replace=False))
 
     def to_state(self) -> dict[str, Any]:
-        """Return all that later legs depend on, as JSON has it."""
+        """Return everything later legs depend on, as JSON-compatible values."""
         return {
             "slot_of": self.slot_of.tolist(),
             "next_round": self._next_round.tolist(),
@@ -122,7 +123,7 @@ class Routes:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over what `to_state` returned."""
+        """Restore the result of `to_state`."""
         self.slot_of = np.array(state["slot_of"], dtype=np.int64)
         self._next_round = np.array(state["next_round"], dtype=np.int64)
         if self._visits is not None:

@@ -1,4 +1,4 @@
-"""Federated daisy-chaining on a stack of models: Algorithm 1, with every hospital at hand."""
+"""Federated daisy-chaining on a stack of models: Algorithm 1 in one process."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,83 +6,85 @@ from pathlib import Path
 
 import torch
 
-from lab.engine.backends.speed import Rate, Speedometer
+from lab.engine.backends.speed import Speed, Speedometer
 from protocol.schedule import Ending
 from server_app.config.run_config import Settings
 
 from .checkpoint import Checkpoints
 from .outcome import Outcome
-from .run_state import Bench
-from .training import Way
+from .run_state import RunState
+from .training import Backend
 
 
 def run(
     settings: Settings,
     *,
-    way: Way = "auto",
+    backend: Backend = "auto",
     workers: int | None = None,
     evaluate_every: int = 1,
     evaluate_clients: bool = True,
     evaluate_held_out: bool = False,
     test_sample: int | None = None,
-    on_progress: Callable[[Rate], None] | None = None,
+    on_progress: Callable[[Speed], None] | None = None,
     checkpoint: Path | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Outcome:
-    """Run an experiment and return what came of it.
+    """Run an experiment and return its outcome.
 
-    `way` trains all models in one call (`batched`) or one by one on all cores (`loop`); `auto`
-    tries both. An aggregate is evaluated on the test set when `evaluate_every` rounds have passed
-    since the last that was, and at the end; all but the last, and each hospital's own model, on
-    `test_sample` random examples of it if that is given. With `evaluate_held_out` the last ones are
-    also judged on what the hospitals held out, for choices that must not see the test set.
+    The backend `batched` trains all models in one call, `loop` one by one on all cores; `auto`
+    tries both and takes the faster one.
 
-    With a `checkpoint` file the run's state is kept there, and a run that finds one of its own goes
-    on from it. When `stop` says so, the run ends after the leg it is in.
+    An aggregate is evaluated on the test set `evaluate_every` rounds after the previous evaluation,
+    and at the end. With `test_sample`, all evaluations but the last use that many random examples.
+    With `evaluate_held_out`, the last models are also evaluated on the hospitals' held-out data,
+    for choices that must not see the test set.
+
+    With a `checkpoint` file the state of the run is saved there, and a run that finds its own
+    checkpoint continues from it. When `stop` returns true, the run ends after the current leg.
     """
     with _threads(settings.local.threads):
-        bench = Bench(
+        state = RunState(
             settings,
-            way,
+            backend,
             workers,
             evaluate_clients=evaluate_clients,
             evaluate_held_out=evaluate_held_out,
             test_sample=test_sample,
         )
         saved = Checkpoints(checkpoint, settings)
-        done = saved.load(bench)
-        pace = Speedometer(settings.algorithm.rounds, bench.rounds_done(done), on_progress)
-        for leg in bench.legs[done:]:
+        done = saved.load(state)
+        pace = Speedometer(settings.algorithm.rounds, state.rounds_done(done), on_progress)
+        for leg in state.legs[done:]:
             with pace.training():
-                # Locally, at every hospital drawn: train the model that is there.
-                work = bench.routes.work(leg)
-                figures = bench.training.train(work, bench.anchors)
-                bench.stack.narrow(work.slots, bench.wire)
+                # Locally, at every drawn hospital: train the model that is there.
+                work = state.routes.work(leg)
+                metrics = state.training.train(work, state.anchors)
+                state.stack.narrow(work.slots, state.wire)
                 if leg.ending is Ending.HAND_OVER:
-                    # Daisy chaining: the models stay where they are, the indices move.
-                    bench.routes.hand_over(leg, work)
-            bench.history.trained(leg, len(work), figures)
+                    # Daisy-chaining: the models stay in their slots, the indices move.
+                    state.routes.hand_over(leg, work)
+            state.history.trained(leg, len(work), metrics)
             if leg.ending is Ending.AGGREGATION:
-                if leg is bench.legs[-1]:
-                    bench.evaluate_clients(work)
+                if leg is state.legs[-1]:
+                    state.evaluate_clients(work)
                 with pace.training():
-                    # Aggregation: all who were drawn go on from the aggregate.
-                    aggregate = bench.aggregation.aggregate(
-                        bench.stack, work, bench.weights(work), figures
+                    # Aggregation: all drawn hospitals continue from the aggregate.
+                    aggregate = state.aggregation.aggregate(
+                        state.stack, work, state.weights(work), metrics
                     )
-                    bench.go_on_from(aggregate, work)
-                bench.evaluate(leg, aggregate, every=evaluate_every)
-            pace.add(leg.last_round + 1, work.client_rounds, bench.history)
-            stopping = stop is not None and leg is not bench.legs[-1] and stop()
-            saved.keep(bench, leg.number, now=stopping or leg is bench.legs[-1])
+                    state.continue_from(aggregate, work)
+                state.evaluate(leg, aggregate, every=evaluate_every)
+            pace.add(leg.last_round + 1, work.client_rounds, state.history)
+            stopping = stop is not None and leg is not state.legs[-1] and stop()
+            saved.keep(state, leg.number, now=stopping or leg is state.legs[-1])
             if stopping:
-                return bench.outcome(pace, complete=False)
-        return bench.outcome(pace, complete=True)
+                return state.outcome(pace, complete=False)
+        return state.outcome(pace, complete=True)
 
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Compute with so many threads: more wait for each other on a machine that has others to do."""
+    """Set the number of torch threads for a block of code, then restore it."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

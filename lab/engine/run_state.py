@@ -1,34 +1,34 @@
-"""A run's state: models, routes, anchors, aggregator, history, and what they are made from."""
+"""The state of a run: models, routes, anchors, aggregator and history."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.engine.backends.backend import Ground, cores, trainers
+from lab.engine.backends.backend import TrainingInputs, cores, prepare
 from lab.engine.backends.memory import keep_freed_memory
 from lab.engine.backends.speed import Speedometer
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from learning.trainer import Network, TaskSpec
 from protocol.model_bytes import ModelState
 from protocol.randomness import TrainingStreams, derive_seed, shared_init_seed
-from protocol.schedule import Leg, Schedule
+from protocol.schedule import Leg
 from server_app.config.aggregators import build_aggregator
 from server_app.config.run_config import Settings, preflight
 
 from .aggregation import Aggregation
 from .device import chosen_device
-from .evaluation import Judge
-from .outcome import Evaluation, History, Outcome
+from .evaluation import AggregateEvaluator
+from .outcome import AggregateEvaluation, History, Outcome
 from .routes import Routes, Work
-from .training import Anchors, Way
+from .training import Anchors, Backend
 
 
-class Bench:
-    """Everything of a run that changes, and what it is made from."""
+class RunState:
+    """Everything in a run that changes, built from the settings."""
 
     def __init__(
         self,
         settings: Settings,
-        way: Way,
+        backend: Backend,
         workers: int | None,
         *,
         evaluate_clients: bool,
@@ -36,71 +36,72 @@ class Bench:
         test_sample: int | None,
     ) -> None:
         preflight(settings)
-        chosen = settings.algorithm
+        algorithm = settings.algorithm
         # The same two secrets as on Flower's engine: the same routes, batches and first models.
-        route_seed = derive_seed(chosen.seed, "route")
-        training_seed = derive_seed(chosen.seed, "training")
-        dataset = load_dataset(settings.local, chosen.seed)
-        shares = load_shares(settings.local, chosen.hospitals, chosen.seed)
+        route_seed = derive_seed(algorithm.seed, "route")
+        training_seed = derive_seed(algorithm.seed, "training")
+        dataset = load_dataset(settings.local, algorithm.seed)
+        partitions = load_partitions(settings.local, algorithm.hospitals, algorithm.seed)
         task = TaskSpec(dataset.shape, len(dataset.classes))
-        self._judge = Judge(
+        self._evaluator = AggregateEvaluator(
             settings.training,
             dataset,
-            shares,
+            partitions,
             init_seed=shared_init_seed(training_seed),
-            seed=chosen.seed,
+            seed=algorithm.seed,
             sample=test_sample,
             held_out=evaluate_held_out,
         )
-        first_model = self._judge.first_model
+        first_model = self._evaluator.first_model
         self.settings, self.wire = settings, settings.training.wire_dtype
-        self.examples = np.array([len(share.train) for share in shares])
+        self.examples = np.array([len(partition.train) for partition in partitions])
         self.aggregation = Aggregation(
             build_aggregator(settings, route_seed=route_seed),
             first_model,
-            own_init=chosen.init == "own",
+            own_init=algorithm.init == "own",
             config=settings.training.as_config(),
-            hospitals=chosen.hospitals,
-            quorum=chosen.quorum,
+            hospitals=algorithm.hospitals,
+            quorum=algorithm.quorum,
         )
         device = chosen_device(settings.local)
-        ground = Ground(
+        inputs = TrainingInputs(
             training=self.aggregation.training,
             task=task,
-            examples=[share.train for share in shares],
+            examples=[partition.train for partition in partitions],
             first_model=first_model,
             training_seed=training_seed,
             device=device,
-            workers=1 if device.type == "cuda" else min(workers or cores(), chosen.hospitals),
+            workers=1 if device.type == "cuda" else min(workers or cores(), algorithm.hospitals),
         )
         if len(task.shape) == 3:
             keep_freed_memory()
-        prepared = trainers(way, ground)
-        self.way, self.stack, self.training = prepared.way, prepared.stack, prepared.training
+        prepared = prepare(backend, inputs)
+        self.backend, self.stack = prepared.backend, prepared.stack
+        self.training = prepared.training
         self.legs = _legs(settings, route_seed)
         self.routes = Routes(
-            hospitals=chosen.hospitals,
+            hospitals=algorithm.hospitals,
             last_leg=self.legs[-1].number,
-            permutation=chosen.permutation,
-            fraction=chosen.fraction,
+            permutation=algorithm.permutation,
+            fraction=algorithm.fraction,
             route_seed=route_seed,
-            counts_visits=chosen.weighting == "chain-examples",
+            counts_visits=algorithm.weighting == "chain-examples",
         )
-        self.anchors = Anchors.none(chosen.hospitals)
+        self.anchors = Anchors.none(algorithm.hospitals)
         self.history = History()
         self._evaluates_clients = evaluate_clients
-        self._pulls = ground.training.proximal_mu > 0
-        self._first_models(ground)
+        self._pulls = inputs.training.proximal_mu > 0
+        self._first_models(inputs)
 
-    def _first_models(self, ground: Ground) -> None:
+    def _first_models(self, inputs: TrainingInputs) -> None:
         everyone = np.arange(self.settings.algorithm.hospitals)
         if self.settings.algorithm.init == "shared":
-            self.stack.fill(everyone, ground.first_model, self.wire)
-            self._received(everyone, ground.first_model)
+            self.stack.fill(everyone, inputs.first_model, self.wire)
+            self._received(everyone, inputs.first_model)
             return
         for hospital in everyone:
-            seed = TrainingStreams(ground.training_seed, int(hospital)).init_seed()
-            own = Network(ground.training, ground.task, seed=seed)
+            seed = TrainingStreams(inputs.training_seed, int(hospital)).init_seed()
+            own = Network(inputs.training, inputs.task, seed=seed)
             self.stack.fill(everyone[hospital : hospital + 1], ModelState(*own.arrays()))
 
     def weights(self, work: Work) -> NDArray[np.float64]:
@@ -116,12 +117,12 @@ class Bench:
                 )
                 return weights
 
-    def go_on_from(self, aggregate: ModelState, work: Work) -> None:
-        """Give the aggregate to all who took part."""
+    def continue_from(self, aggregate: ModelState, work: Work) -> None:
+        """Give the aggregate to all hospitals of the leg."""
         self.stack.fill(work.slots, aggregate, self.wire)
         if self.settings.training.optimizer_state == "reset":
             self.stack.forget_optimizer(work.slots)
-        # Kept, a hospital's state is where it was: in the slot of the model that it sent.
+        # With `kept` there is nothing to move: the state stays in the slot of the sent model.
         self._received(work.hospitals, aggregate)
         self.routes.aggregated(work)
 
@@ -131,32 +132,34 @@ class Bench:
             self.anchors.received(hospitals, model.parameters, self.wire, device)
 
     def evaluate(self, leg: Leg, aggregate: ModelState, *, every: int) -> None:
-        """Judge an aggregate on the test set, if it is time."""
+        """Evaluate an aggregate on the test set, if an evaluation is due."""
         round_ = leg.last_round + 1
         last = self.history.evaluations[-1].round if self.history.evaluations else 0
         is_last = leg is self.legs[-1]
         if round_ - last < every and not is_last:
             return
-        figures = self._judge.figures(aggregate, last=is_last)
+        metrics = self._evaluator.evaluate(aggregate, last=is_last)
         if is_last:
-            self.history.held_out = self._judge.held_out(aggregate)
-        if figures is not None:
+            self.history.held_out = self._evaluator.held_out(aggregate)
+        if metrics is not None:
             self.history.evaluations.append(
-                Evaluation(round_, self.history.aggregations, self.history.messages, figures)
+                AggregateEvaluation(
+                    round_, self.history.aggregations, self.history.messages, metrics
+                )
             )
 
     def evaluate_clients(self, work: Work) -> None:
-        """Judge every hospital's own model, before the last aggregation."""
+        """Evaluate every hospital's own model, before the last aggregation."""
         if not self._evaluates_clients:
             return
         for slot in work.slots:
             model = self.stack.model(int(slot))
-            for figures, where in (
-                (self._judge.figures(model, last=False), self.history.clients),
-                (self._judge.held_out(model), self.history.clients_held_out),
+            for metrics, where in (
+                (self._evaluator.evaluate(model, last=False), self.history.clients),
+                (self._evaluator.held_out(model), self.history.clients_held_out),
             ):
-                if figures is not None:
-                    where.append(figures)
+                if metrics is not None:
+                    where.append(metrics)
 
     def rounds_done(self, legs: int) -> int:
         return self.legs[legs - 1].last_round + 1 if legs else 0
@@ -166,19 +169,11 @@ class Bench:
             model=self.aggregation.wrapped.model,
             history=self.history,
             complete=complete,
-            way=self.way,
+            backend=self.backend,
             seconds=pace.seconds,
             client_rounds_per_s=pace.client_rounds_per_s,
         )
 
 
 def _legs(settings: Settings, route_seed: bytes) -> tuple[Leg, ...]:
-    chosen = settings.algorithm
-    return Schedule(
-        chosen.rounds,
-        chosen.daisy_period or None,
-        chosen.aggregation_period or None,
-        ramp=chosen.ramp,
-        tail=chosen.tail,
-        secret=route_seed if chosen.schedule == "random" else None,
-    ).legs
+    return settings.algorithm.to_schedule(route_seed).legs

@@ -1,4 +1,4 @@
-"""All models of a run, stacked: one tensor per parameter, buffer and part of optimiser state."""
+"""All models of a run, stacked: one tensor per parameter, buffer and optimiser state entry."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Stack:
         device: torch.device,
         memory_format: torch.memory_format,
     ) -> "Stack":
-        """Return room for models like this one."""
+        """Allocate a stack for models of this shape."""
         parameters, buffers = (
             {
                 name: _room(slots, torch.from_numpy(np.asarray(array)), device, memory_format)
@@ -44,7 +44,7 @@ class Stack:
         return Stack(parameters, buffers, optimizers.initial_state(spec, parameters, stacked=True))
 
     def fill(self, slots: Positions, model: ModelState, wire: Wire = "same") -> None:
-        """Put one model into slots, as it arrives over the wire; the optimiser's state stays."""
+        """Copy one model into slots, rounded as on the wire; optimiser state is not changed."""
         rows = torch.from_numpy(slots)
         for tensors, arrays in (
             (self.parameters, model.parameters),
@@ -67,7 +67,7 @@ class Stack:
                 tensor[rows] = narrowed(tensor[rows], wire)
 
     def forget_optimizer(self, slots: Positions) -> None:
-        """Begin anew with the optimiser's state: all of it begins with zeros."""
+        """Reset the optimiser state of slots to zeros, its initial value."""
         for tensor in self.optimizer.values():
             if len(slots) == len(tensor):
                 tensor.zero_()
@@ -75,7 +75,7 @@ class Stack:
                 tensor[torch.from_numpy(slots).to(tensor.device)] = 0
 
     def model(self, slot: int) -> ModelState:
-        """Return one model without its optimiser's state; the arrays may share the memory."""
+        """Return one model without its optimiser state; the arrays may share the stack's memory."""
         return ModelState(
             *(
                 {name: tensor[slot].cpu().numpy() for name, tensor in tensors.items()}
@@ -84,7 +84,7 @@ class Stack:
         )
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all of it by name."""
+        """Return all tensors by name."""
         return {
             f"{part}/{name}": tensor
             for part, tensors in vars(self).items()
@@ -96,12 +96,12 @@ class Stack:
         return Stack(*(_picked(part, slots) for part in vars(self).values()))
 
     def put(self, slots: Tensor, others: "Stack") -> None:
-        """Write models back that `take` returned."""
+        """Write back models that `take` returned."""
         for name, tensor in self.tensors().items():
             tensor[slots] = others.tensors()[name]
 
     def first(self, count: int) -> "Stack":
-        """Return the first models, not as a copy."""
+        """Return a view of the first models."""
         return Stack(
             *({name: tensor[:count] for name, tensor in p.items()} for p in vars(self).values())
         )

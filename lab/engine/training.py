@@ -1,4 +1,4 @@
-"""What both ways of training take and give back."""
+"""The interface of the training backends: what they take and return."""
 
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -13,15 +13,15 @@ from protocol.model_bytes import Arrays, Wire
 from .routes import Positions, Work
 from .stack import narrowed
 
-# All models in one call, or one by one; the last with the channels of images last in memory.
-Way = Literal["auto", "batched", "loop", "loop-channels-last"]
+# All models in one call, or one by one, the latter also with images in channels-last order.
+Backend = Literal["auto", "batched", "loop", "loop-channels-last"]
 
 
 @dataclass(frozen=True)
-class LegFigures:
+class LegMetrics:
     """Mean loss and accuracy of each hospital over its rounds of the leg.
 
-    `members` are the places in the work that the entries belong to; left out, they are in order.
+    `members` are the positions in the work that the entries belong to; None means in order.
     """
 
     losses: Tensor
@@ -40,17 +40,17 @@ class LegFigures:
 
 
 class Training(Protocol):
-    """A way to train the models of a leg, in place."""
+    """Trains the models of a leg in place."""
 
-    def train(self, work: Work, anchors: "Anchors") -> LegFigures:
+    def train(self, work: Work, anchors: "Anchors") -> LegMetrics:
         """Train every model of `work` at its hospital."""
 
 
 @dataclass
 class Anchors:
-    """What FedProx pulls each hospital's model towards: the aggregate it received last.
+    """FedProx's anchor of each hospital: the aggregate it received last.
 
-    Hospitals that received the same one share it; `number_of` is −1 before the first.
+    Hospitals that received the same aggregate share one copy; `number_of` is −1 before the first.
     """
 
     number_of: Positions
@@ -63,7 +63,7 @@ class Anchors:
     def received(
         self, hospitals: Positions, parameters: Arrays, wire: Wire, device: torch.device
     ) -> None:
-        """Note that hospitals received an aggregate."""
+        """Record that hospitals received an aggregate; drop those no longer needed."""
         number = max(self.aggregates, default=-1) + 1
         self.aggregates[number] = {
             name: narrowed(torch.tensor(array, device=device), wire)
@@ -85,7 +85,7 @@ class Anchors:
         if len(kinds) == 1:
             one = self.aggregates[int(kinds[0])]
             return {name: tensor.unsqueeze(0) for name, tensor in one.items()}, None
-        # Whoever has none gets another's, which then counts nothing.
+        # Hospitals without an anchor get another's as a placeholder, masked out by the caller.
         known = [self.aggregates[int(kind if kind >= 0 else kinds[-1])] for kind in kinds]
         rows = torch.from_numpy(places)
         stacked = {name: torch.stack([one[name] for one in known])[rows] for name in known[0]}

@@ -1,29 +1,30 @@
-"""What `--set` may change in a comparison of methods; the rest is refused, with the reason."""
+"""Check which settings `--set` may change in a comparison of methods."""
 
 import difflib
 
 from lab.experiments.definition import ExperimentError, Values
-from server_app.config.run_config import Settings
+from operation.config import refuse_renamed
+from server_app.config.run_config import RENAMED_SETTINGS, Settings
 
 _OPTIONS = {
-    "seed": "a comparison has several: --seeds says how many",
+    "seed": "a comparison has several seeds: use --seeds",
     "hospitals": "use --hospitals",
-    "samples": "use --samples",
+    "examples": "use --examples",
     "dataset": "use --dataset NAME:PATH",
     "data-dir": "use --dataset NAME:PATH",
     "run-dir": "use --run-dir",
-    "aggregator": "it is what the methods differ in: use --methods",
+    "aggregator": "the methods differ in it: use --methods",
 }
 _WITHOUT_EFFECT = {
-    "fairness": "it is qfedavg's, which is not compared",
-    "malicious": "it is krum's and bulyan's, which are not compared",
+    "qfedavg-q": "it is qfedavg's, which is not compared",
+    "krum-malicious": "it is krum's and bulyan's, which are not compared",
     "radon-iterations": "it is radon's, which is not compared",
     "server-momentum": "it is fedavgm's, which is not compared",
-    "trim": "it is trimmed-mean's, which is not compared",
+    "trim-fraction": "it is trimmed-mean's, which is not compared",
     "leg-timeout": "every hospital answers here",
     "quorum-wait": "every hospital answers here",
     "start-timeout": "every hospital answers here",
-    "sealing": "nothing is sent here",
+    "sealed": "nothing is sent here",
 }
 _NEVER = {
     "daisy-period": "without hand-overs FedDC is FedAvg(b), which is compared anyway",
@@ -33,8 +34,9 @@ _NEVER = {
 
 
 def checked(changes: Values) -> tuple[Values, tuple[float, ...]]:
-    """Return the settings to change, and the learning rates to choose from if any are named."""
+    """Return the changed settings, and the learning rates to choose from if any are given."""
     known = Settings.defaults()
+    refuse_renamed(changes, RENAMED_SETTINGS, source="command line")
     for key, value in changes.items():
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
@@ -57,7 +59,7 @@ def _rates(text: str) -> tuple[float, ...]:
         rates = tuple(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError as error:
         raise ExperimentError(
-            f"learning-rate must be a number, or several with commas between, got {text!r}"
+            f"learning-rate must be one or more comma-separated numbers, got {text!r}"
         ) from error
     for rate in rates:
         Settings.from_run_config({"learning-rate": rate}, source="command line")

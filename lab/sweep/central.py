@@ -1,4 +1,4 @@
-"""All hospitals' data in one place, which they may not do: the mark that others are held to."""
+"""Training on the pooled data of all hospitals: the reference for all federated methods."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +9,11 @@ from lab.engine.evaluation import pooled, sampled
 from lab.sweep.central_checkpoint import CentralCheckpoints, CentralState
 from lab.sweep.record import Record
 from lab.sweep.trial import Trial
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from learning.trainer import Network, TaskSpec, Trainer
 from protocol.randomness import TrainingStreams, derive_seed, shared_init_seed
 
-# Steps between two looks at whether to stop: at most some seconds, also for large networks.
+# Steps between two calls of `stop`: at most a few seconds, also for large networks.
 _SLICE = 50
 
 
@@ -23,16 +23,16 @@ def train_centrally(
     on_progress: Callable[[int], None],
     stop: Callable[[], bool] | None,
 ) -> Record | None:
-    """Train one model on the pool by mini-batches; its steps are shown along the same rounds.
+    """Train one model on the pooled data; its steps are mapped to the federated rounds.
 
-    Decays of the learning rate keep their place in the whole. None: it was stopped, and goes on
-    from its checkpoint.
+    Learning rate decays are scaled accordingly. Returns None if the training was stopped; it
+    continues from its checkpoint.
     """
     assert trial.central is not None  # noqa: S101 (the caller's case)
     settings, steps = trial.settings, trial.central.steps
     seed, rounds = settings.algorithm.seed, settings.algorithm.rounds
     dataset = load_dataset(settings.local, seed)
-    shares = load_shares(settings.local, settings.algorithm.hospitals, seed)
+    partitions = load_partitions(settings.local, settings.algorithm.hospitals, seed)
     training = settings.training.model_copy(
         update={
             "batch_size": trial.central.batch_size,
@@ -46,7 +46,7 @@ def train_centrally(
         seed=shared_init_seed(training_seed),
         device=chosen_device(settings.local).type,
     )
-    pool = pooled([share.train for share in shares])
+    pool = pooled([partition.train for partition in partitions])
     trainer = Trainer(network, pool, TrainingStreams(training_seed, 0))
     sample = network.tensors(sampled(dataset.test, trial.test_sample, seed))
     checkpoints = CentralCheckpoints(checkpoint, trial.key)
@@ -70,16 +70,16 @@ def train_centrally(
             if stopping:
                 return None
         round_, last = rounds * point // points, point == points
-        figures = network.evaluate(*(network.tensors(dataset.test) if last else sample))
-        state.judged(round_, figures)
-    held_out = pooled([share.held_out for share in shares])
+        metrics = network.evaluate(*(network.tensors(dataset.test) if last else sample))
+        state.evaluated(round_, metrics)
+    held_out = pooled([partition.held_out for partition in partitions])
     return Record(
         trial.variant,
         trial.method,
         trial.seed,
         trial.learning_rate,
         "done",
-        test=figures,
+        test=metrics,
         held_out=network.evaluate(*network.tensors(held_out)) if len(held_out) else None,
         trained_on=network.evaluate(*network.tensors(pool)),
         curve=state.curve,

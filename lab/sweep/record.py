@@ -1,4 +1,4 @@
-"""What came of one trial, as it is kept on disk."""
+"""The result of one trial, as saved on disk."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -11,10 +11,10 @@ Point = tuple[int, int, int, float, float]
 
 @dataclass(frozen=True)
 class Record:
-    """A trial's figures; `clients` are means over the hospitals' own models.
+    """The metrics of a trial; `clients` are means over the hospitals' own models.
 
     `held_out` and `clients_held_out` are on validation data, `trained_on` on all hospitals'
-    training data. A trial that diverged has a reason and no figures.
+    training data. A diverged trial has a reason and no metrics.
     """
 
     variant: str
@@ -35,7 +35,7 @@ class Record:
     messages: int = 0
     seconds: float = 0.0
     client_rounds: int = 0
-    way: str = ""
+    backend: str = ""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -43,21 +43,21 @@ class Record:
     @staticmethod
     def from_json(values: dict[str, Any]) -> "Record":
         names = ("test", "clients", "held_out", "clients_held_out", "trained_on")
-        figures = {name: Metrics(**values[name]) if values[name] else None for name in names}
+        metrics = {name: Metrics(**values[name]) if values[name] else None for name in names}
         curves = {
             "curve": [tuple(point) for point in values["curve"]],
             "training": [tuple(point) for point in values["training"]],
         }
-        return Record(**values | figures | curves)
+        return Record(**values | metrics | curves)
 
 
-def mean_figures(figures: list[Metrics]) -> Metrics | None:
-    """Return the mean over hospitals."""
-    if not figures:
+def mean_metrics(metrics: list[Metrics]) -> Metrics | None:
+    """Return the mean over hospitals; None if there are none."""
+    if not metrics:
         return None
     return Metrics(
         *(
-            sum(getattr(each, name) for each in figures) / len(figures)
+            sum(getattr(each, name) for each in metrics) / len(metrics)
             for name in ("loss", "accuracy", "balanced_accuracy")
         )
     )

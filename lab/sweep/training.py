@@ -1,4 +1,4 @@
-"""Trains one trial: on the engine, or on all data together."""
+"""Train one trial: on the engine, or on pooled data."""
 
 import logging
 import math
@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from lab.engine import Diverged, History, Rate, Way, run
+from lab.engine import Backend, Diverged, History, Speed, run
 from lab.engine.evaluation import pooled
 from lab.sweep.central import train_centrally
-from lab.sweep.record import Record, mean_figures
+from lab.sweep.record import Record, mean_metrics
 from lab.sweep.stopwatch import Stopwatch
 from lab.sweep.trial import Trial
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from learning.metrics import Metrics
 from learning.trainer import TaskSpec
 from protocol.model_bytes import ModelState
@@ -23,7 +23,7 @@ from server_app.run.evaluator import Evaluator
 
 Progress = Callable[[int], None]
 _POINTS = 300
-_AUTO: dict[str, Way] = {}
+_AUTO: dict[str, Backend] = {}
 
 
 def train(
@@ -34,10 +34,10 @@ def train(
     on_progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Record | None:
-    """Return what came of it; None: it was stopped, and goes on from its checkpoint."""
+    """Return the record of a trial; None if it was stopped and can continue from its checkpoint."""
     watch = Stopwatch(checkpoint)
 
-    def tell(done: int) -> None:
+    def report(done: int) -> None:
         watch.note()
         if on_progress is not None:
             on_progress(done)
@@ -45,9 +45,9 @@ def train(
     try:
         with _without_warnings():
             if trial.central:
-                record = train_centrally(trial, checkpoint, tell, stop)
+                record = train_centrally(trial, checkpoint, report, stop)
             else:
-                record = _train_federated(trial, workers, checkpoint, tell, stop)
+                record = _train_federated(trial, workers, checkpoint, report, stop)
     except Diverged as error:
         record = _record(trial, status="diverged", reason=str(error))
     if record is None:
@@ -62,20 +62,20 @@ def _train_federated(
     trial: Trial,
     workers: int,
     checkpoint: Path | None,
-    tell: Progress,
+    report: Progress,
     stop: Callable[[], bool] | None,
 ) -> Record | None:
     settings = trial.settings
     hospitals = settings.algorithm.hospitals
 
-    def on_progress(rate: Rate) -> None:
-        tell(rate.round * hospitals)
+    def on_progress(speed: Speed) -> None:
+        report(speed.round * hospitals)
 
     kind = f"{settings.training.model}{settings.training.model_options}{settings.local}"
     outcome = run(
         settings,
-        # Tried once in each process: a trial takes as long as some of the runs.
-        way=_AUTO.get(kind, trial.way) if trial.way == "auto" else trial.way,
+        # `auto` is measured once per process: the measurement can take as long as a run.
+        backend=_AUTO.get(kind, trial.backend) if trial.backend == "auto" else trial.backend,
         workers=workers,
         evaluate_every=max(1, settings.algorithm.rounds // trial.evaluations),
         evaluate_held_out=settings.local.held_out > 0,
@@ -86,27 +86,27 @@ def _train_federated(
     )
     if not outcome.complete:
         return None
-    _AUTO[kind] = outcome.way
+    _AUTO[kind] = outcome.backend
     history = outcome.history
     return _record(
         trial,
         status="done",
         test=outcome.final,
-        clients=mean_figures(history.clients),
+        clients=mean_metrics(history.clients),
         held_out=history.held_out,
-        clients_held_out=mean_figures(history.clients_held_out),
+        clients_held_out=mean_metrics(history.clients_held_out),
         trained_on=_on_training_data(settings, outcome.model),
         **_curves(history),
         hand_overs=history.hand_overs,
         aggregations=history.aggregations,
         messages=history.messages,
-        way=outcome.way,
+        backend=outcome.backend,
     )
 
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Leave out Flower's warnings: that a method may fail is what an experiment finds out."""
+    """Suppress Flower's warnings: that a method may fail is a result of the experiment."""
     logger = logging.getLogger("flwr")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -118,15 +118,15 @@ def _without_warnings() -> Iterator[None]:
 
 def _curves(history: History) -> dict[str, object]:
     stride = math.ceil(len(history.training) / _POINTS)
-    training = history.training[::-1][::stride][::-1]  # the last one is always there
+    training = history.training[::-1][::stride][::-1]  # always includes the last one
     return {
         "curve": [
             (
                 point.round,
                 point.aggregations,
                 point.messages,
-                point.figures.accuracy,
-                point.figures.balanced_accuracy,
+                point.metrics.accuracy,
+                point.metrics.balanced_accuracy,
             )
             for point in history.evaluations
         ],
@@ -137,9 +137,9 @@ def _curves(history: History) -> dict[str, object]:
 def _on_training_data(settings: Settings, model: ModelState) -> Metrics | None:
     seed = settings.algorithm.seed
     dataset = load_dataset(settings.local, seed)
-    shares = load_shares(settings.local, settings.algorithm.hospitals, seed)
+    partitions = load_partitions(settings.local, settings.algorithm.hospitals, seed)
     init = shared_init_seed(derive_seed(seed, "training"))
-    examples = pooled([share.train for share in shares])
+    examples = pooled([partition.train for partition in partitions])
     task = TaskSpec(dataset.shape, len(dataset.classes))
     return Evaluator(settings.training, task, examples, seed=init).figures(model)
 

@@ -6,7 +6,7 @@
 
 from learning.data.examples import DataError, Dataset, Examples
 from learning.data.options import DataOptions
-from learning.data.partition.split import Share, SplitOptions, split
+from learning.data.partition.split import Partition, SplitOptions, split
 from learning.data.registry import load, names
 from learning.data.sources import default_folder
 
@@ -15,7 +15,7 @@ __all__ = [
     "DataOptions",
     "Dataset",
     "Examples",
-    "Share",
+    "Partition",
     "SplitOptions",
     "default_folder",
     "load",

@@ -12,7 +12,7 @@ ImageMode = Literal["auto", "grey", "rgb"]
 class DataOptions:
     """Options of the loaders; each loader uses those that concern it and ignores the others."""
 
-    test_share: float = 0.2
+    test_fraction: float = 0.2
     """The share of all examples that becomes the test set, where the publisher has set none
     apart. 0 for a hospital that loads its own data and leaves testing to the coordinator."""
 
@@ -36,7 +36,7 @@ class DataOptions:
     label_column: str = "label"
     """csv: the column with the class."""
 
-    silo_column: str | None = None
+    hospital_column: str | None = None
     """csv: the column with the hospital an example comes from."""
 
     standardise: bool = True
@@ -50,8 +50,10 @@ class DataOptions:
     """synthetic: how many examples the test set has."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.test_share < 1:
-            raise DataError(f"test-share must be at least 0 and below 1, got {self.test_share}")
+        if not 0 <= self.test_fraction < 1:
+            raise DataError(
+                f"test-fraction must be at least 0 and below 1, got {self.test_fraction}"
+            )
         if self.image_size is not None and self.image_size < 1:
             raise DataError(f"image-size must be at least 1 pixel, got {self.image_size}")
         if self.image_mode not in ("auto", "grey", "rgb"):

@@ -22,7 +22,8 @@ from strategies.aggregators.geometric_median import GeometricMedian
 from strategies.aggregators.radon import RadonPoint
 from strategies.routing import planner
 
-from .run_config import Aggregator, Settings
+from .method_settings import Aggregator
+from .run_config import Settings
 
 _ADAPTIVE_RATE, _MOMENTUM_RATE = 0.1, 1.0
 
@@ -42,16 +43,16 @@ def build_aggregator(settings: Settings, *, route_seed: bytes) -> Strategy:
         "fedyogi": lambda: FedYogi(eta=adaptive),
         "fedadagrad": lambda: FedAdagrad(eta=adaptive),
         "median": FedMedian,
-        "trimmed-mean": lambda: FedTrimmedAvg(beta=chosen.trim),
-        "krum": lambda: Krum(num_malicious_nodes=chosen.malicious),
+        "trimmed-mean": lambda: FedTrimmedAvg(beta=chosen.trim_fraction),
+        "krum": lambda: Krum(num_malicious_nodes=chosen.krum_malicious),
         "multi-krum": lambda: MultiKrum(
-            num_malicious_nodes=chosen.malicious,
+            num_malicious_nodes=chosen.krum_malicious,
             # Of a leg's cohort, not of the study: else all of a small cohort would be selected.
-            num_nodes_to_select=max(1, cohort_size(settings) - chosen.malicious),
+            num_nodes_to_select=max(1, cohort_size(settings) - chosen.krum_malicious),
         ),
-        "bulyan": lambda: Bulyan(num_malicious_nodes=chosen.malicious),
+        "bulyan": lambda: Bulyan(num_malicious_nodes=chosen.krum_malicious),
         "qfedavg": lambda: QFedAvg(
-            client_learning_rate=settings.training.learning_rate, q=chosen.fairness
+            client_learning_rate=settings.training.learning_rate, q=chosen.qfedavg_q
         ),
         "radon": lambda: RadonPoint(iterations=chosen.radon_iterations, seed=route_seed),
         "geometric-median": GeometricMedian,

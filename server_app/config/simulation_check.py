@@ -1,14 +1,14 @@
 """What can be known to be wrong before anything starts: data, network, aggregator, results."""
 
 from learning.data import DataError
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from learning.trainer import Network, TaskSpec
 from operation.config import SettingsError
 from protocol.randomness import SEED_BYTES
 from protocol.study.roster import RosterError
 from protocol.study.simulated_study import simulated_study
 from server_app.run.run_dir import new_run_dir
-from strategies.wrapped.adapter import check_wrapped
+from strategies.wrapped.requirements import check_wrapped
 
 from .aggregators import build_aggregator, cohort_size
 from .run_config import Settings
@@ -22,7 +22,7 @@ def preflight(settings: Settings) -> None:
     algorithm = settings.algorithm
     new_run_dir(settings)
     dataset = load_dataset(settings.local, algorithm.seed)
-    shares = load_shares(settings.local, algorithm.hospitals, algorithm.seed)
+    shares = load_partitions(settings.local, algorithm.hospitals, algorithm.seed)
     for share in shares:
         if not len(share.train):
             raise DataError(f"{share.name} has no training examples: choose another split")

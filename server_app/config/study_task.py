@@ -10,7 +10,7 @@ from operation.config import SettingsError
 from protocol.model_bytes import ModelState
 from protocol.randomness import SEED_BYTES
 from server_app.experiment import first_model
-from strategies.wrapped.adapter import check_wrapped
+from strategies.wrapped.requirements import check_wrapped
 
 from .aggregators import build_aggregator, cohort_size
 from .run_config import Settings

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from operation import files
-from operation.config import Scalar, SettingsError
+from operation.config import Scalar, SettingsError, refuse_renamed
 from operation.locks import LockHeld, ProcessLock
 from protocol.randomness import SEED_BYTES, derive_seed
 from protocol.study.roster import Roster, RosterError
-from server_app.config.run_config import Settings
+from server_app.config.run_config import RENAMED_SETTINGS, Settings
 from server_app.config.study_check import check_apart
 from server_app.config.task_settings import TaskSettings
 from server_app.study.study_folder import Study, StudyError
@@ -27,7 +27,7 @@ from . import first_model
 
 # Members are on the roster, results in the experiment's folder, models never travel readable, and
 # routes are drawn at random.
-SIMULATION_ONLY = frozenset({"hospitals", "run-dir", "seed", "sealing"})
+SIMULATION_ONLY = frozenset({"hospitals", "run-dir", "seed", "sealed"})
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,7 @@ def parse(values: Mapping[str, Scalar], *, hospitals: int) -> tuple[Settings, Ta
     """Check a study's settings; keys left out have their defaults."""
     source = "settings.toml"
     known = deployed_keys()
+    refuse_renamed(values, RENAMED_SETTINGS, source=source)
     for key in values:
         if key in SIMULATION_ONLY:
             raise SettingsError(f"{key} is for simulations only ({source})")

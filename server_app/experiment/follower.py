@@ -4,11 +4,12 @@ A ServerApp that is killed writes no end. Flower notices after most of a minute;
 processes of this machine is quicker.
 """
 
-import time
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from operation import process_group
+from operation.clock import Clock
 from operation.flower.control_api import ControlApi, Node, RequestError
 from server_app.study.study_folder import Study
 
@@ -39,6 +40,7 @@ def follow(
     *,
     on_event: Callable[[Event], None],
     on_nodes: Callable[[list[Node]], None],
+    clock: Clock | None = None,
 ) -> Outcome:
     """Pass on all that happens until the run has ended, and say how.
 
@@ -47,7 +49,8 @@ def follow(
     file = EventFile(experiment.folder / "metrics.jsonl")
     for event in file.new_events(until=run.position):
         on_event(event)
-    life = _Life(study, api, run)
+    clock = clock or Clock()
+    life = _Life(study, api, run, clock)
     while True:
         death = life.death()
         for event in file.new_events():  # after the look: what was written just before counts
@@ -59,7 +62,7 @@ def follow(
             return Outcome(False, death)
         if (nodes := life.nodes()) is not None:
             on_nodes(nodes)
-        time.sleep(_READ_SECONDS)
+        clock.sleep(_READ_SECONDS)
 
 
 def _ended(event: Event) -> Outcome:
@@ -72,16 +75,15 @@ def _ended(event: Event) -> Outcome:
 class _Life:
     """Watches over the ServerApp and the SuperLink of a run."""
 
-    def __init__(self, study: Study, api: ControlApi, run: FlowerRun) -> None:
-        self._study, self._api, self._run = study, api, run
-        self._asked = 0.0
-        self._nodes_asked = 0.0
-        self._answered = time.monotonic()
+    def __init__(self, study: Study, api: ControlApi, run: FlowerRun, clock: Clock) -> None:
+        self._study, self._api, self._run, self._clock = study, api, run, clock
+        self._asked = self._nodes_asked = -math.inf
+        self._answered = clock.now()
         self._seen: float | None = None
 
     def death(self) -> str:
         """Say what died, if anything did."""
-        now = time.monotonic()
+        now = self._clock.now()
         if now - self._asked < _ASK_SECONDS:
             return ""
         self._asked = now
@@ -110,7 +112,7 @@ class _Life:
         return ""
 
     def nodes(self) -> list[Node] | None:
-        now = time.monotonic()
+        now = self._clock.now()
         if now - self._nodes_asked < _ASK_SECONDS:
             return None
         self._nodes_asked = now
@@ -121,8 +123,8 @@ class _Life:
 
     def wait_for_flower(self) -> None:
         """Wait until Flower has closed the run, too: the next one would find it in the way."""
-        deadline = time.monotonic() + _CLOSING_SECONDS
-        while time.monotonic() < deadline:
+        deadline = self._clock.now() + _CLOSING_SECONDS
+        while self._clock.now() < deadline:
             try:
                 if self._api.is_over(self._run.run_id):
                     return
@@ -130,4 +132,4 @@ class _Life:
                 return
             if process_group.VISIBLE and not server_apps(self._study):
                 return
-            time.sleep(_READ_SECONDS)
+            self._clock.sleep(_READ_SECONDS)

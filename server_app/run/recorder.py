@@ -19,6 +19,7 @@ from protocol.model_bytes import ModelState
 from protocol.schedule import Ending, Leg
 from server_app.config.run_config import Settings
 from server_app.experiment import first_model
+from strategies.identifiers import HospitalName
 from strategies.session.exchange import Answer
 from strategies.session.observer import LegReport, Observer
 from strategies.session.spool import StoredModel
@@ -67,7 +68,9 @@ class Recorder(Observer):
 
     # --- what FedDC tells -------------------------------------------------------------------------
 
-    def started(self, experiment: str, hospitals: Mapping[str, int | None], legs: int) -> None:
+    def started(
+        self, experiment: str, hospitals: Mapping[HospitalName, int | None], legs: int
+    ) -> None:
         self._legs = legs
         self._event(
             "start",
@@ -125,7 +128,10 @@ class Recorder(Observer):
         )
 
     def generation_began(
-        self, number: int, hospitals: Mapping[str, int | None], staying_out: Mapping[str, str]
+        self,
+        number: int,
+        hospitals: Mapping[HospitalName, int | None],
+        staying_out: Mapping[str, str],
     ) -> None:
         self._event(
             "generation",
@@ -162,7 +168,7 @@ class Recorder(Observer):
         # What the killed run wrote of later legs stands above; it is written anew below.
         self._event("resumed", leg=sum(self._endings.values()), legs=self._legs)
 
-    def closed(self, answers: Mapping[str, Answer]) -> None:
+    def closed(self, answers: Mapping[HospitalName, Answer]) -> None:
         for name, answer in answers.items():
             if isinstance(answer.reply, Closed) and answer.reply.held_out_accuracy is not None:
                 self._held_out.append(answer.reply.held_out_accuracy)

@@ -4,11 +4,12 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from learning.trainer import TaskSpec
 from protocol.randomness import derive_seed, shared_init_seed
 from protocol.study.simulated_study import simulated_study
 from server_app.config.run_config import Settings
+from strategies.session.sealed_study import SealedStudy
 
 from .evaluator import Evaluator
 from .recorder import Recorder
@@ -24,7 +25,7 @@ def run(grid: Grid, settings: Settings) -> dict[str, Any]:
     route_seed = derive_seed(algorithm.seed, "route")
     training_seed = derive_seed(algorithm.seed, "training")
     dataset = load_dataset(settings.local, algorithm.seed)
-    shares = load_shares(settings.local, algorithm.hospitals, algorithm.seed)
+    shares = load_partitions(settings.local, algorithm.hospitals, algorithm.seed)
     study = simulated_study(algorithm.seed, [share.name for share in shares])
     task = TaskSpec(dataset.shape, len(dataset.classes))
     seed = shared_init_seed(training_seed)
@@ -35,8 +36,7 @@ def run(grid: Grid, settings: Settings) -> dict[str, Any]:
         task.shape,
         task.classes,
         Recorder(run_dir, settings, evaluator),
-        roster=study.roster,
-        coordinator=study.coordinator,
-        route_seed=route_seed,
-        training_seed=training_seed,
+        SealedStudy(
+            study.roster, study.coordinator, route_seed=route_seed, training_seed=training_seed
+        ),
     )

@@ -122,9 +122,9 @@ def _listen(study: Study) -> tuple[str, int]:
 
 
 def _check_ports(study: Study, parts: Sequence[Part]) -> None:
-    room = study.waiting_room
+    long_poll = study.long_poll_address
     wanted = {
-        "superlink": [(INTERNAL_HOST, study.file.internal_port), (room.host, room.port)],
+        "superlink": [(INTERNAL_HOST, study.file.internal_port), (long_poll.host, long_poll.port)],
         "proxy": [_listen(study)],
     }
     keys = {"superlink": "internal-port", "proxy": "listen"}

@@ -1,10 +1,10 @@
-"""The waiting room's process: one path for the proxy, datagrams for the ServerApp.
+"""The long-poll gateway as a process: HTTP for the proxy, UDP for the ServerApp.
 
     python -m server_app.services.long_poll_server \\
         --listen HOST:PORT --superlink HOST:PORT --authority FILE
 
-Only the proxy and the ServerApp reach it, on this machine. It keeps nothing: killed and started
-again, it has cost the hospitals a few seconds.
+Only the proxy and the ServerApp reach it, on this machine. It has no state: a restart costs the
+hospitals a few seconds.
 """
 
 import argparse
@@ -24,13 +24,13 @@ from operation import signals
 from operation.flower.pull_request import node_of
 from protocol.address import Address
 
-from .long_poll import PATH, Answer, WaitingRoom
+from .long_poll import PATH, LongPollGateway, PollReply
 
-_ASK_SECONDS = 8.0
+_TIMEOUT_SECONDS = 8.0
 _IDLE_SECONDS = 3.0  # the SuperLink closes idle connections after five
-_FINISHING_SECONDS = 3
-_LONGEST_BODY = 4096  # it names a node, and that is all
-_OF_THIS_CONNECTION = frozenset({b"host", b"connection", b"content-length", b"transfer-encoding"})
+_SHUTDOWN_SECONDS = 3
+_LONGEST_BODY = 4096  # a request only names a node
+_HOP_BY_HOP = frozenset({b"host", b"connection", b"content-length", b"transfer-encoding"})
 
 Event = dict[str, Any]
 Receive = Callable[[], Awaitable[Event]]
@@ -42,17 +42,17 @@ async def serve(listen: Address, superlink: Address, authority: Path) -> None:
     client = httpx.AsyncClient(
         base_url=f"https://{superlink}",
         verify=ssl.create_default_context(cafile=str(authority)),
-        timeout=_ASK_SECONDS,
+        timeout=_TIMEOUT_SECONDS,
         limits=httpx.Limits(max_connections=16, keepalive_expiry=_IDLE_SECONDS),
         trust_env=False,
     )
     async with client:
-        room = WaitingRoom(client)
+        gateway = LongPollGateway(client)
         loop = asyncio.get_running_loop()
         where = (listen.host, listen.port)
-        await loop.create_datagram_endpoint(lambda: room, local_addr=where)
+        await loop.create_datagram_endpoint(lambda: gateway, local_addr=where)
         config = uvicorn.Config(
-            _Reception(room),
+            _PollEndpoint(gateway),
             http="h11",
             ws="none",
             lifespan="off",
@@ -62,36 +62,36 @@ async def serve(listen: Address, superlink: Address, authority: Path) -> None:
             proxy_headers=False,
             server_header=False,
             date_header=False,
-            # Longer than the proxy keeps one: it never meets a connection that has just closed.
+            # Longer than the proxy's own limit, so that the proxy never uses a closed connection.
             timeout_keep_alive=120,
-            timeout_graceful_shutdown=_FINISHING_SECONDS,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
-        await _Server(config, room).serve(sockets=[socket.create_server(where, backlog=512)])
+        await _Server(config, gateway).serve(sockets=[socket.create_server(where, backlog=512)])
 
 
-class _Reception:
-    """Reads a request, has the room answer it, and notices when its sender has gone."""
+class _PollEndpoint:
+    """Reads a request, lets the gateway answer it, and stops when the client disconnects."""
 
-    def __init__(self, room: WaitingRoom) -> None:
-        self._room = room
+    def __init__(self, gateway: LongPollGateway) -> None:
+        self._gateway = gateway
 
     async def __call__(self, scope: Event, receive: Receive, send: Send) -> None:
         if (scope["method"], scope["path"]) != ("POST", PATH):
-            await _answer(send, Answer(404, [], b""))
+            await _reply(send, PollReply(404, [], b""))
             return
         body = await _read(receive)
         if body is None:
-            await _answer(send, Answer(413, [], b""))
+            await _reply(send, PollReply(413, [], b""))
             return
-        headers = [pair for pair in scope["headers"] if pair[0] not in _OF_THIS_CONNECTION]
-        answering = asyncio.ensure_future(self._room.pull(node_of(body) or 0, headers, body))
-        leaving = asyncio.ensure_future(_hung_up(receive))
+        headers = [pair for pair in scope["headers"] if pair[0] not in _HOP_BY_HOP]
+        polling = asyncio.ensure_future(self._gateway.pull(node_of(body) or 0, headers, body))
+        disconnecting = asyncio.ensure_future(_disconnected(receive))
         try:
-            await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if answering.done():
-                await _answer(send, answering.result())
+            await asyncio.wait({polling, disconnecting}, return_when=asyncio.FIRST_COMPLETED)
+            if polling.done():
+                await _reply(send, polling.result())
         finally:
-            for task in (answering, leaving):
+            for task in (polling, disconnecting):
                 task.cancel()
 
 
@@ -106,27 +106,27 @@ async def _read(receive: Receive) -> bytes | None:
     return body
 
 
-async def _hung_up(receive: Receive) -> None:
+async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _answer(send: Send, answer: Answer) -> None:
-    length = (b"content-length", str(len(answer.body)).encode())
-    headers = [*answer.headers, length]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+async def _reply(send: Send, reply: PollReply) -> None:
+    length = (b"content-length", str(len(reply.body)).encode())
+    headers = [*reply.headers, length]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": reply.body})
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn, which told to stop first sends everybody away."""
+    """Uvicorn that releases all held polls before it shuts down."""
 
-    def __init__(self, config: uvicorn.Config, room: WaitingRoom) -> None:
+    def __init__(self, config: uvicorn.Config, gateway: LongPollGateway) -> None:
         super().__init__(config)
-        self._room = room
+        self._gateway = gateway
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._room.close()
+        self._gateway.close()
         await super().shutdown(sockets)
 
     @contextmanager
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--authority", type=Path, required=True, metavar="FILE")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # one line for every question
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # one line for every request
     asyncio.run(serve(arguments.listen, arguments.superlink, arguments.authority))
 
 

@@ -56,8 +56,8 @@ http {{
         keepalive 8;
     }}
 
-    upstream waiting-room {{
-        server {waiting_room};
+    upstream long-poll {{
+        server {long_poll};
         keepalive 32;
     }}
 
@@ -113,12 +113,12 @@ http {{
             proxy_pass https://superlink/v1/fleet/$call;
         }}
 
-        # Who asks for messages waits for one; should the waiting room be closed, as Flower has it.
+        # Long polling for messages; if its server is down, the SuperLink answers at once.
         location = /v1/fleet/pull-messages {{
             limit_except POST {{
                 deny all;
             }}
-            proxy_pass http://waiting-room$uri;
+            proxy_pass http://long-poll$uri;
             proxy_request_buffering on;
             proxy_read_timeout 40s;
             error_page 502 504 = @superlink;
@@ -161,7 +161,7 @@ def configuration(
         temp_paths="".join(temp_paths),
         tls=tls,
         superlink=study.superlink_address,
-        waiting_room=study.waiting_room,
+        long_poll=study.long_poll_address,
         listen=study.file.listen,
         body_limit=BODY_LIMIT,
     )

@@ -38,7 +38,7 @@ def serve(study: Study, parts: Sequence[Part], *, terminal: bool) -> int:
             nginx.prepare_for_container(study)
         programs = [_program(study, part, lock, logger.getChild(part)) for part in parts]
         if "superlink" in parts:
-            programs.append(_waiting_room(study, logger.getChild("waiting-room")))
+            programs.append(_long_poll(study, logger.getChild("long-poll")))
         logger.info(f"starting {' and '.join(parts)} of the study {study.name}")
         if terminal and "superlink" in parts:  # in the background, `up` waits and registers
             threading.Thread(target=_register, args=(study, logger), daemon=True).start()
@@ -99,18 +99,16 @@ def _superlink(study: Study) -> list[str]:
     ]
 
 
-def _waiting_room(study: Study, logger: logging.Logger) -> Program:
+def _long_poll(study: Study, logger: logging.Logger) -> Program:
     command = [
         *_own("server_app.services.long_poll_server"),
-        f"--listen={study.waiting_room}",
+        f"--listen={study.long_poll_address}",
         f"--superlink={study.superlink_address}",
         f"--authority={study.authority}",
     ]
     # Without Flower's folder, by which the SuperLink's processes are known: it may outlive them.
     paths = {"PYTHONPATH": environment(study)["PYTHONPATH"]}
-    return Program(
-        "waiting-room", lambda: command, dict(os.environ) | paths, logger, explain=_explain
-    )
+    return Program("long-poll", lambda: command, dict(os.environ) | paths, logger, explain=_explain)
 
 
 def _register(study: Study, logger: logging.Logger) -> None:
@@ -141,7 +139,7 @@ def environment(study: Study) -> dict[str, str]:
     """Return the environment of the SuperLink and the ServerApps that it starts."""
     ours = {
         FOLDER_VARIABLE: str(study.folder),
-        udp_notifier.ADDRESS_VARIABLE: str(study.waiting_room),
+        udp_notifier.ADDRESS_VARIABLE: str(study.long_poll_address),
         # Large blocks go back to the system at once; see superlink.py.
         "MALLOC_ARENA_MAX": "2",
         "MALLOC_MMAP_THRESHOLD_": str(256 * 1024),

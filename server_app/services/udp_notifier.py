@@ -1,7 +1,7 @@
-"""The bell between the ServerApp and the waiting room: datagrams on this machine, a node in each.
+"""Notifications between the ServerApp and the long-poll gateway: UDP on this machine.
 
-A datagram may be lost, and both ends may be started again: the bell saves time, and nothing else
-depends on it.
+Each datagram holds one node id. A datagram may be lost and both ends may restart: notifications
+save time, and nothing depends on them.
 """
 
 import os
@@ -10,51 +10,52 @@ import time
 from contextlib import suppress
 
 from protocol.address import Address
-from strategies.session.reply_notifier import Bell
+from strategies.session.reply_notifier import ReplyNotifier
 
-ADDRESS_VARIABLE = "FEDDC_WAITING_ROOM"  # HOST:PORT, for the ServerApp that the SuperLink starts
+ADDRESS_VARIABLE = "FEDDC_LONG_POLL"  # HOST:PORT, for the ServerApp that the SuperLink starts
 NODE_BYTES = 8
 
 
-class LoopbackBell(Bell):
-    """Rings in the waiting room, and hears from it who has come back."""
+class UdpNotifier(ReplyNotifier):
+    """Notifies the gateway of messages, and learns from it which nodes have polled again."""
 
-    tells = True
+    available = True
 
-    def __init__(self, waiting_room: Address) -> None:
-        self._room = (waiting_room.host, waiting_room.port)
-        family = socket.AF_INET6 if ":" in waiting_room.host else socket.AF_INET
+    def __init__(self, gateway: Address) -> None:
+        self._gateway = (gateway.host, gateway.port)
+        family = socket.AF_INET6 if ":" in gateway.host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_DGRAM)
 
-    def ring(self, node: int) -> None:
-        with suppress(OSError):  # nobody is there: the SuperNode asks by itself after a while
-            self._socket.sendto(write_node(node), self._room)
+    def message_sent(self, node: int) -> None:
+        with suppress(OSError):  # no gateway is running: the SuperNode polls by itself
+            self._socket.sendto(write_node(node), self._gateway)
 
     def wait(self, seconds: float) -> frozenset[int]:
-        """Wait at most so long; return whoever has come back since the last time."""
+        """Wait for at most `seconds`; return the nodes that polled since the last call."""
         until = time.monotonic() + seconds
-        heard: set[int] = set()
-        while (left := until - time.monotonic()) > 0 and not heard:
+        nodes: set[int] = set()
+        while (left := until - time.monotonic()) > 0 and not nodes:
             self._socket.settimeout(left)
-            heard |= self._heard()
-        # Several often come together; what is already there costs no waiting.
+            nodes |= self._receive()
+        # Several nodes often poll together; datagrams that are already there cost no waiting.
         self._socket.setblocking(False)
-        while more := self._heard():
-            heard |= more
-        return frozenset(heard)
+        while more := self._receive():
+            nodes |= more
+        return frozenset(nodes)
 
-    def _heard(self) -> set[int]:
+    def _receive(self) -> set[int]:
         try:
             data, sender = self._socket.recvfrom(NODE_BYTES + 1)
         except OSError:  # none in time
             return set()
-        return {read_node(data)} if len(data) == NODE_BYTES and sender[:2] == self._room else set()
+        is_ours = len(data) == NODE_BYTES and sender[:2] == self._gateway
+        return {read_node(data)} if is_ours else set()
 
 
-def find_bell() -> Bell:
-    """Return the bell of this coordinator; outside of one (a simulation), one that can't tell."""
+def find_notifier() -> ReplyNotifier:
+    """Return this coordinator's notifier; in a simulation, one without notifications."""
     address = os.environ.get(ADDRESS_VARIABLE)
-    return LoopbackBell(Address.parse(address)) if address else Bell()
+    return UdpNotifier(Address.parse(address)) if address else ReplyNotifier()
 
 
 def write_node(node: int) -> bytes:

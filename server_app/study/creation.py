@@ -1,11 +1,10 @@
 """Setting up a study: identity, certificates, settings and the files that go with them."""
 
-import json
 from pathlib import Path
 
 from learning.settings import TrainingSettings
 from operation import files
-from operation.config import SettingsError, SettingsGroup
+from operation.config import SettingsError, SettingsGroup, toml_lines
 from protocol.keys import Identity
 from server_app.config.run_config import AlgorithmSettings
 from server_app.config.task_settings import TaskSettings
@@ -16,7 +15,7 @@ from .compose import compose_file
 from .study_folder import Study, StudyError, StudyFile
 
 _GROUPS: tuple[tuple[str, type[SettingsGroup]], ...] = (
-    ("What is learnt: to be filled in", TaskSettings),
+    ("The task: fill this in", TaskSettings),
     ("The algorithm", AlgorithmSettings),
     ("Training", TrainingSettings),
 )
@@ -64,21 +63,16 @@ def settings_template() -> str:
     lines = ["# Settings of this study's experiments. `feddc coordinator run --set` changes one."]
     known, written = deployed_keys(), set[str]()
     for title, group in _GROUPS:
-        lines += ["", f"# {title}"]
-        for field in group.model_fields.values():
-            key = str(field.alias)
-            if key not in known or key in written:
-                continue
-            written.add(key)
-            value = json.dumps(field.get_default(), ensure_ascii=False)
-            lines.append(f"{key} = {value}  # {field.description}")
+        fields = {
+            key: field
+            for key, field in group.fields().items()
+            if key in known and key not in written
+        }
+        defaults = {key: field.get_default() for key, field in fields.items()}
+        lines += ["", f"# {title}", *toml_lines(fields, defaults)]
+        written |= fields.keys()
     return "\n".join(lines) + "\n"
 
 
 def _toml(file: StudyFile) -> str:
-    lines = []
-    values = file.as_config()
-    for field in type(file).model_fields.values():
-        key = str(field.alias)
-        lines += [f"# {field.description}", f"{key} = {json.dumps(values[key])}"]
-    return "\n".join(lines) + "\n"
+    return "\n".join(toml_lines(file.fields(), file.as_config())) + "\n"

@@ -33,7 +33,7 @@ class StudyFile(SettingsGroup):
         28000,
         ge=1,
         le=65534,
-        description="the SuperLink's, on this machine only; the next one is the waiting room's",
+        description="port of the SuperLink, on this machine only; long polling uses the next one",
     )
 
     @field_validator("name")
@@ -90,8 +90,8 @@ class Study:
         return f"{INTERNAL_HOST}:{self.file.internal_port}"
 
     @property
-    def waiting_room(self) -> Address:
-        """Where the proxy finds the waiting room, and the ServerApp its bell."""
+    def long_poll_address(self) -> Address:
+        """Where the proxy and the ServerApp, on this machine, reach the long-poll gateway."""
         return Address(INTERNAL_HOST, self.file.internal_port + 1)
 
     @property

@@ -1,17 +1,20 @@
-"""How the coordinator learns that a hospital may have answered, where something can tell it."""
+"""How the coordinator learns that a hospital may have replied."""
 
-import time
+from operation.clock import Clock
 
 
-class Bell:
-    """Can't tell: whoever waits looks again after a while."""
+class ReplyNotifier:
+    """Gives no notifications; callers poll."""
 
-    tells = False
+    available = False
 
-    def ring(self, node: int) -> None:
-        """Say that a message for the node has been sent, completely."""
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
+
+    def message_sent(self, node: int) -> None:
+        """Note that a message to the node has been sent completely."""
 
     def wait(self, seconds: float) -> frozenset[int] | None:
-        """Wait; return the nodes that have come back since, or nothing if that can't be told."""
-        time.sleep(seconds)
+        """Wait; return the nodes that may have replied meanwhile, `None` where unknown."""
+        self._clock.sleep(seconds)
         return None

@@ -28,7 +28,7 @@ def may_be_accepted(data: bytes) -> bool:
         case "set-up":
             # What is agreed to already was asked for in other bytes.
             return not agreed and is_within_policy(json.loads(payload), experiment)
-        case "exchange-shares" | "open-shares":
+        case "exchange-key-shares" | "open-key-shares":
             return False  # every byte of them is signed by the members
         case "train-leg":
             return is_a_leg(fields, payload)

@@ -21,7 +21,7 @@ ROUNDS = 20
 AGREED, WITH_KEYS = ("e1", "e2", "e3"), "e3"
 
 KINDS = (
-    *("hello", "set-up", "exchange-shares", "open-shares"),
+    *("hello", "set-up", "exchange-key-shares", "open-key-shares"),
     *("train-leg", "aggregate", "close"),
 )
 
@@ -73,7 +73,7 @@ class Scene:
     def victim(self, memory: dict[str, bytes]) -> Hospital:
         hospital = self.study.hospitals[VICTIM]
         assert isinstance(hospital, Hospital)
-        return hospital.remembering(MappingStore(memory))
+        return hospital.with_store(MappingStore(memory))
 
 
 @cache

@@ -23,7 +23,7 @@ from client_app.hospital.hospital import Hospital
 from client_app.hospital.policy import Policy
 from client_app.hospital_folder import HospitalFolder
 from client_app.state.store import MappingStore
-from learning.data import Examples, Share
+from learning.data import Examples, Partition
 from learning.settings import TrainingSettings
 from learning.trainer import Network, TaskSpec
 from protocol.audit_head import AuditHead
@@ -36,14 +36,14 @@ from protocol.messages import (
     Carries,
     Close,
     Closed,
-    ExchangeShares,
-    OpenShares,
+    ExchangeKeyShares,
+    KeyShares,
+    OpenKeyShares,
     Ready,
     Refusal,
     Reply,
     Request,
     SetUp,
-    Shares,
     Trained,
     TrainLeg,
     decode_reply,
@@ -158,18 +158,18 @@ class Experiment:
         for name in self.members:
             self.announced[name] = expect(Announcement, self.study.ask(name, self.set_up())).payload
 
-    def exchange(self, announced: Mapping[str, bytes] | None = None) -> ExchangeShares:
-        return ExchangeShares(experiment=self.id, payload=to_bundle(announced or self.announced))
+    def exchange(self, announced: Mapping[str, bytes] | None = None) -> ExchangeKeyShares:
+        return ExchangeKeyShares(experiment=self.id, payload=to_bundle(announced or self.announced))
 
-    def open(self, recipient: str, shares: Mapping[str, bytes] | None = None) -> OpenShares:
+    def open(self, recipient: str, shares: Mapping[str, bytes] | None = None) -> OpenKeyShares:
         sent = {
             name: sealed[recipient] for name, sealed in self.shares.items() if name != recipient
         }
-        return OpenShares(experiment=self.id, payload=to_bundle(shares or sent))
+        return OpenKeyShares(experiment=self.id, payload=to_bundle(shares or sent))
 
     def exchange_all(self) -> None:
         for name in self.members:
-            reply = expect(Shares, self.study.ask(name, self.exchange()))
+            reply = expect(KeyShares, self.study.ask(name, self.exchange()))
             self.shares[name] = from_bundle(reply.payload)
 
     def make_keys(self) -> None:
@@ -245,8 +245,8 @@ def examples(count: int, seed: int) -> Examples:
     return Examples(features, rng.integers(0, CLASSES, count))
 
 
-def share(name: str, seed: int) -> Share:
-    return Share(name, examples(32, seed), examples(8, seed + 1))
+def share(name: str, seed: int) -> Partition:
+    return Partition(name, examples(32, seed), examples(8, seed + 1))
 
 
 def new_study(names: tuple[str, ...] = NAMES) -> Study:
@@ -257,7 +257,7 @@ def new_study(names: tuple[str, ...] = NAMES) -> Study:
     return Study(coordinator, identities, Roster.make("attacked", 1, coordinator.public, members))
 
 
-def in_process(study: Study, name: str, own: Share, policy: Policy | None = None) -> Hospital:
+def in_process(study: Study, name: str, own: Partition, policy: Policy | None = None) -> Hospital:
     """Add a hospital to the study that runs in this process."""
     memory: dict[str, bytes] = {}
     hospital = Hospital(

@@ -8,15 +8,15 @@ import pytest
 
 from protocol.bundle import from_bundle, to_bundle
 from protocol.keys import Identity, SealingKey
-from protocol.membership import Announced, announce, seal_shares
+from protocol.membership import Announced, announce, seal_key_shares
 from protocol.messages import (
     Announcement,
     Close,
-    ExchangeShares,
-    OpenShares,
+    ExchangeKeyShares,
+    KeyShares,
+    OpenKeyShares,
     Ready,
     SetUp,
-    Shares,
 )
 from tests.attacks.siege import STRANGER, Code, Siege, close, flipped
 from tests.attacks.study import VICTIM, Experiment, expect, refused
@@ -86,7 +86,7 @@ def test_announcements_are_refused(attack: str, siege: Siege) -> None:
     siege.refuses(experiment.exchange(LISTS[attack](experiment)), Code.KEYS_REFUSED)
     siege.refuses(experiment.request(VICTIM), Code.NOT_SET_UP)
 
-    expect(Shares, siege.study.ask(VICTIM, experiment.exchange()))
+    expect(KeyShares, siege.study.ask(VICTIM, experiment.exchange()))
     close(siege.study, experiment)
 
 
@@ -97,7 +97,7 @@ def sealed_share(of: Experiment, identity: Identity, name: str, **changes: Any) 
         "generation": of.secret("generation-digest"),
         "announcements": [Announced.from_bytes(n, d) for n, d in of.announced.items()],
     }
-    return seal_shares(bytes(32), identity, name=name, **(place | changes))[VICTIM]
+    return seal_key_shares(bytes(32), identity, name=name, **(place | changes))[VICTIM]
 
 
 SHARES: dict[str, Callable[[Experiment], dict[str, bytes]]] = {
@@ -143,7 +143,7 @@ def test_different_lists_for_different_hospitals_make_nothing_that_opens(siege: 
     shown = announced_by(study.identities["Aspen"], "Aspen")(experiment)
     for name in experiment.members:
         request = experiment.exchange(shown if name == VICTIM else None)
-        reply = expect(Shares, study.ask(name, request))
+        reply = expect(KeyShares, study.ask(name, request))
         experiment.shares[name] = from_bundle(reply.payload)
 
     siege.refuses(experiment.open(VICTIM), Code.KEYS_REFUSED)
@@ -179,14 +179,14 @@ def test_keys_are_not_made_out_of_order(siege: Siege) -> None:
     nothing = to_bundle({})
 
     for request in (
-        ExchangeShares(experiment=experiment.id, payload=nothing),
-        OpenShares(experiment=experiment.id, payload=nothing),
+        ExchangeKeyShares(experiment=experiment.id, payload=nothing),
+        OpenKeyShares(experiment=experiment.id, payload=nothing),
         experiment.request(VICTIM),
         Close(experiment=experiment.id, payload=experiment.first_model.to_bytes()),
     ):
         siege.refuses(request, Code.UNKNOWN_EXPERIMENT)
     experiment.agree()
-    siege.refuses(OpenShares(experiment=experiment.id, payload=nothing), Code.NOT_SET_UP)
+    siege.refuses(OpenKeyShares(experiment=experiment.id, payload=nothing), Code.NOT_SET_UP)
 
     experiment.make_keys()
     experiment.leg()

@@ -8,7 +8,7 @@ import pytest
 from client_app.hospital.policy import Policy
 from client_app.hospital.refusal import Refused
 from client_app.state.audit_report import read_audit
-from learning.data import Examples, Share
+from learning.data import Examples, Partition
 from protocol.messages import Refusal, Trained, TrainLeg
 from tests.attacks.evil_legs import LEG, aggregate, payload, resigned, sealed, signed_by
 from tests.attacks.siege import Code, Siege, flipped
@@ -66,7 +66,7 @@ def test_every_byte_of_a_signed_request_matters(siege: Siege) -> None:
 def test_refusals_do_not_depend_on_patients() -> None:
     def refusals(patients: Examples) -> list[tuple[str, int]]:
         study = whole_study()
-        in_process(study, VICTIM, Share(VICTIM, patients, patients))
+        in_process(study, VICTIM, Partition(VICTIM, patients, patients))
         experiment = study.experiment()
         experiment.leg()
         experiment.leg()

@@ -8,7 +8,7 @@ import pytest
 
 from protocol.messages import (
     Carries,
-    ExchangeShares,
+    ExchangeKeyShares,
     Refusal,
     RefusalCode,
     SetUp,
@@ -44,8 +44,8 @@ def set_up_with(**training: Any) -> SetUp:
     return SetUp(experiment=new.id, payload=changed.to_bytes())
 
 
-def shown(payload: bytes) -> ExchangeShares:
-    return ExchangeShares(experiment=scene().announced.id, payload=payload)
+def shown(payload: bytes) -> ExchangeKeyShares:
+    return ExchangeKeyShares(experiment=scene().announced.id, payload=payload)
 
 
 BOMBS: dict[str, tuple[RefusalCode, Any]] = {

@@ -172,7 +172,7 @@ def signed_descriptors(draw: st.DrawFn) -> bytes:
 @st.composite
 def signed_bundles(draw: st.DrawFn) -> bytes:
     """Change the announcements or the shares, and sign them."""
-    kind, other = draw(st.permutations(["exchange-shares", "open-shares"]))
+    kind, other = draw(st.permutations(["exchange-key-shares", "open-key-shares"]))
     request, stranger = scene().honest[kind], scene().honest[other]
     payload = draw(mutated(request.payload, stranger.payload))
     if draw(st.booleans()):

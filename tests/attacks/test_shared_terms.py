@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from protocol.bundle import from_bundle
-from protocol.messages import Announcement, Refusal, RefusalCode, SetUp, Shares
+from protocol.messages import Announcement, KeyShares, Refusal, RefusalCode, SetUp
 from tests.attacks.study import (
     TRAINING,
     Experiment,
@@ -38,7 +38,7 @@ def test_other_settings_for_one_hospital_make_keys_that_do_not_match(
         request = SetUp(experiment=terms.experiment, payload=terms.to_bytes())
         experiment.announced[name] = expect(Announcement, study.ask(name, request)).payload
     for name in study.roster.names:
-        reply = expect(Shares, study.ask(name, experiment.exchange()))
+        reply = expect(KeyShares, study.ask(name, experiment.exchange()))
         experiment.shares[name] = from_bundle(reply.payload)
 
     answers = {name: study.ask(name, experiment.open(name)) for name in study.roster.names}

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from client_app.hospital.policy import Policy
-from learning.data import Examples, Share
+from learning.data import Examples, Partition
 from learning.settings import TrainingSettings
 from learning.trainer import Network, TaskSpec
 from protocol.messages import Carries, RefusalCode, SetUp, Trained
@@ -41,7 +41,10 @@ def alone(patients_here: Examples, **policy: Any) -> Study:
         own = patients_here if name == VICTIM else examples(8, seed)
         settings = {key.replace("_", "-"): value for key, value in policy.items()}
         in_process(
-            study, name, Share(name, own, examples(8, seed)), Policy.parse(settings, source="test")
+            study,
+            name,
+            Partition(name, own, examples(8, seed)),
+            Policy.parse(settings, source="test"),
         )
     return study
 

@@ -12,7 +12,7 @@ import pytest
 from flwr.app import Message
 from numpy.typing import NDArray
 
-from learning.data import Share
+from learning.data import Partition
 from protocol import envelope
 from protocol.messages import Carries, RefusalCode, Trained, decode_reply
 from protocol.model_bytes import ModelState
@@ -106,7 +106,7 @@ def test_no_handed_over_model_is_in_what_the_server_app_saw_or_wrote(
 
     monkeypatch.setattr(envelope, "seal", look_in)
     sealed = run_app(tmp_path / "sealed")
-    readable = run_app(tmp_path / "readable", sealing=False)
+    readable = run_app(tmp_path / "readable", sealed=False)
 
     assert len(handed_over) == 6 * 4  # of eight legs two are aggregations
     for bias in handed_over:
@@ -121,7 +121,7 @@ def test_no_key_and_no_patient_is_in_what_passes() -> None:
     experiment = study.experiment()
     for _ in range(3):
         experiment.leg()
-    secret_pages = ("sealing-key", "share", "member-key")
+    secret_pages = ("sealing-key", "key-share", "member-key")
     secrets = [experiment.secret(page, name) for page in secret_pages for name in NAMES]
     secrets += [identity.to_bytes() for identity in study.identities.values()]
     experiment.close()
@@ -182,7 +182,7 @@ def test_what_a_recipient_opens_is_the_same_bytes_whoever_sent_it() -> None:
     # Two hospitals with the same patients: nothing is left but who they are, and it does not show.
     study = new_study()
     for name in NAMES:
-        in_process(study, name, Share(name, examples(16, seed=1), examples(8, seed=2)))
+        in_process(study, name, Partition(name, examples(16, seed=1), examples(8, seed=2)))
     experiment = study.experiment(training={"model": "mlp", "momentum": 0.9})
 
     models = [handed_to_victim(experiment, sender) for sender in ("Aspen", "Cedar", "Durmast")]

@@ -11,7 +11,7 @@ def test_the_engine_is_measured_beside_a_plain_loop() -> None:
         [sys.executable, "-m", *command.split()], capture_output=True, text=True, check=True
     )
     row = json.loads(done.stdout)["linear"]
-    assert row["way"] == "batched"
+    assert row["backend"] == "batched"
     assert row["client_rounds_per_s"] > row["loop_client_rounds_per_s"] > 0
     ratio = row["client_rounds_per_s"] / row["loop_client_rounds_per_s"]
     assert abs(row["vs_loop"] / ratio - 1) < 0.01

@@ -67,7 +67,7 @@ class Agent:
 
     def stop(self) -> int:
         self.process.terminate()
-        return self.process.wait(timeout=30)
+        return self.process.wait(timeout=60)
 
     def kill(self) -> None:
         self.process.kill()
@@ -173,7 +173,7 @@ def start_stub(start: Start, folder: Path) -> AbstractContextManager[Agent]:
 
 
 def _until_it_answers(process: subprocess.Popen[str], socket: Path, log: IO[str]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         try:
             health(str(socket))

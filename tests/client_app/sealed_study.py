@@ -6,11 +6,11 @@ from protocol.bundle import from_bundle, to_bundle
 from protocol.messages import (
     Announcement,
     Carries,
-    ExchangeShares,
-    OpenShares,
+    ExchangeKeyShares,
+    KeyShares,
+    OpenKeyShares,
     Ready,
     Reply,
-    Shares,
     decode_reply,
 )
 from tests.client_app.small_hospital import (
@@ -34,13 +34,13 @@ class Study:
         self.members = {name: member(name, self.memories[name]) for name in NAMES}
         agreed = set_up(descriptor(sealed=True, training=TRAINING | chosen))
         self.announced = self.ask_all(dict.fromkeys(NAMES, agreed), Announcement)
-        request = signed(ExchangeShares(experiment="e1", payload=to_bundle(self.announced)))
-        shares = self.ask_all(dict.fromkeys(NAMES, request), Shares)
+        request = signed(ExchangeKeyShares(experiment="e1", payload=to_bundle(self.announced)))
+        shares = self.ask_all(dict.fromkeys(NAMES, request), KeyShares)
         self.sealed = {name: from_bundle(bundle) for name, bundle in shares.items()}
 
     def make_keys(self) -> "Study":
         requests = {
-            name: signed(OpenShares(experiment="e1", payload=to_bundle(self.shares_for(name))))
+            name: signed(OpenKeyShares(experiment="e1", payload=to_bundle(self.shares_for(name))))
             for name in NAMES
         }
         self.tags = []

@@ -11,7 +11,7 @@ import torch
 from client_app.hospital.hospital import Hospital
 from client_app.hospital.policy import Policy
 from client_app.state.store import MappingStore
-from learning.data import Examples, Share
+from learning.data import Examples, Partition
 from learning.models import build
 from protocol.descriptor import Descriptor
 from protocol.keys import Identity
@@ -41,9 +41,9 @@ ROSTER = Roster.make(
 )
 # Nothing rounded away and nothing kept back, so that figures can be compared.
 OPEN_POLICY: dict[str, Any] = {
-    "unsealed": True,
+    "sealed": False,
     "metric-decimals": 12,
-    "max-share-per-recipient": 1.0,
+    "maximum-fraction-per-recipient": 1.0,
 }
 TRAINING: dict[str, Any] = {
     "model": "mlp",
@@ -72,14 +72,16 @@ def examples(count: int, seed: int) -> Examples:
     return Examples(rng.normal(size=(count, *SHAPE)).astype(np.float32), rng.permutation(labels))
 
 
-SHARES = {name: Share(name, examples(8, n), examples(5, 10 + n)) for n, name in enumerate(NAMES)}
+SHARES = {
+    name: Partition(name, examples(8, n), examples(5, 10 + n)) for n, name in enumerate(NAMES)
+}
 
 
 def member(
     name: str = NAME,
     memory: dict[str, bytes] | None = None,
     *,
-    share: Share | None = None,
+    share: Partition | None = None,
     policy: dict[str, Any] | None = None,
 ) -> Hospital:
     """Return a hospital that has agreed to nothing yet."""
@@ -119,7 +121,7 @@ def set_up(agreed: Descriptor) -> bytes:
 
 
 def hospital(
-    memory: dict[str, bytes] | None = None, *, share: Share | None = None, **training: Any
+    memory: dict[str, bytes] | None = None, *, share: Partition | None = None, **training: Any
 ) -> Hospital:
     """Return a hospital that has agreed to an experiment with these training settings."""
     here = member(memory=memory, share=share)

@@ -11,6 +11,12 @@ def worked(agent: Agent) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
+def arrived(agent: Agent, request: bytes) -> int:
+    """Return how often the stub has read a request."""
+    file = agent.socket.with_name("arrivals")
+    return file.read_bytes().splitlines().count(request) if file.exists() else 0
+
+
 def http_head(*lines: str) -> bytes:
     given = {line.split(":")[0].lower() for line in lines}
     usual = {"host": "Host: agent", "content-type": "Content-Type: application/octet-stream"}
@@ -20,7 +26,7 @@ def http_head(*lines: str) -> bytes:
 
 def connected(agent: Agent) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(10)
+    connection.settimeout(60)
     connection.connect(str(agent.socket))
     return connection
 

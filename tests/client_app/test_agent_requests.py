@@ -1,6 +1,5 @@
 """The agent as a process: what may come in, and that it works on one thing at a time."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from client_app.connect.agent_client import AgentTurnedAway, ask, health
 from tests.client_app.conftest import MAXIMUM, Agent
-from tests.client_app.talking import connected, http_head, status, talk, worked
+from tests.client_app.talking import arrived, connected, http_head, status, talk, worked
 from tests.processes import wait_until
 
 # --- what may come in -----------------------------------------------------------------------------
@@ -107,32 +106,33 @@ def test_answers_do_not_say_who_serves_them(stub: Agent) -> None:
 # --- one at a time, and twins together ------------------------------------------------------------
 
 
+@pytest.mark.timing
 def test_a_twin_joins_the_one_at_work_while_health_answers(stub: Agent, place: Path) -> None:
     request = f"wait {place / 'go'}".encode()
     with ThreadPoolExecutor() as threads:
         twins = [threads.submit(ask, str(stub.socket), request) for _ in range(3)]
-        wait_until(lambda: f"begins {request.decode()}" in worked(stub))
-        time.sleep(0.2)  # for the others to arrive
+        wait_until(lambda: arrived(stub, request) == 3)
         assert health(str(stub.socket))["name"] == "stub"
         assert not any(twin.done() for twin in twins)
         (place / "go").touch()
-        answers = [twin.result(timeout=10) for twin in twins]
+        answers = [twin.result(timeout=60) for twin in twins]
 
     assert answers == [b"answer to " + request] * 3
     assert worked(stub).count(f"begins {request.decode()}") == 1
 
 
+@pytest.mark.timing
 def test_different_requests_wait_for_each_other(stub: Agent, place: Path) -> None:
     first, second = f"wait {place / 'go'}".encode(), b"second"
     with ThreadPoolExecutor() as threads:
         one = threads.submit(ask, str(stub.socket), first)
         wait_until(lambda: f"begins {first.decode()}" in worked(stub))
         two = threads.submit(ask, str(stub.socket), second)
-        time.sleep(0.2)
+        wait_until(lambda: arrived(stub, second) == 1)
         assert not two.done()
         (place / "go").touch()
-        one.result(timeout=10)
-        two.result(timeout=10)
+        one.result(timeout=60)
+        two.result(timeout=60)
 
     lines = worked(stub)
     assert lines[-4:] == [
@@ -143,17 +143,19 @@ def test_different_requests_wait_for_each_other(stub: Agent, place: Path) -> Non
     ]
 
 
+@pytest.mark.timing
 def test_too_many_at_once_are_told_to_come_back_and_couriers_do(stub: Agent, place: Path) -> None:
     requests = [f"wait {place / 'go'}{' ' * n}".encode() for n in range(6)]
     with ThreadPoolExecutor() as threads:
         asked = [threads.submit(ask, str(stub.socket), request) for request in requests]
         wait_until(lambda: status(stub) == 503)
         (place / "go").touch()
-        answers = [request.result(timeout=10) for request in asked]
+        answers = [request.result(timeout=60) for request in asked]
 
     assert answers == [b"answer to " + request for request in requests]
 
 
+@pytest.mark.timing
 def test_whoever_hangs_up_does_not_stop_the_work(stub: Agent, place: Path) -> None:
     request = f"wait {place / 'go'}".encode()
     with connected(stub) as connection:
@@ -161,7 +163,7 @@ def test_whoever_hangs_up_does_not_stop_the_work(stub: Agent, place: Path) -> No
         wait_until(lambda: f"begins {request.decode()}" in worked(stub))
     with ThreadPoolExecutor() as threads:
         again = threads.submit(ask, str(stub.socket), request)
-        time.sleep(0.2)
+        wait_until(lambda: arrived(stub, request) == 2)
         (place / "go").touch()
-        assert again.result(timeout=10) == b"answer to " + request
+        assert again.result(timeout=60) == b"answer to " + request
     assert worked(stub).count(f"begins {request.decode()}") == 1

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from client_app.state.audit_log import AuditTrail
+from client_app.state.audit_log import AuditLog
 from client_app.state.sqlite_store import SqliteStore
 from tests.client_app.commands import feddc
 from tests.client_app.conftest import Enrolled
@@ -18,9 +18,9 @@ from tests.client_app.conftest import Enrolled
 def audited(enrolled: Enrolled) -> Enrolled:
     """A hospital that handed two models over, sent one for aggregation, and refused once."""
     store = SqliteStore(enrolled.folder.store_file)
-    trail = AuditTrail(store, enrolled.folder.identity())
+    audit_log = AuditLog(store, enrolled.folder.identity())
     for leg, recipient in ((1, "Mercy"), (2, "[red]Mercy"), (3, "coordinator"), (4, "Mercy")):
-        trail.append(
+        audit_log.append(
             {
                 "kind": "train-leg",
                 "experiment": "e",
@@ -30,7 +30,7 @@ def audited(enrolled: Enrolled) -> Enrolled:
             },
             {"kind": "trained", "bytes": 1_600_000, "digest": "11", "recipient": recipient},
         )
-    trail.append({"digest": "22", "bytes": 17}, {"kind": "refusal", "refusal": "malformed"})
+    audit_log.append({"digest": "22", "bytes": 17}, {"kind": "refusal", "refusal": "malformed"})
     store.close()
     return enrolled
 
@@ -46,7 +46,7 @@ def test_audit_shows_what_left_and_to_whom(audited: Enrolled) -> None:
     assert rows[5][-1] == "malformed"
     assert "models sent to Mercy: 2" in done.stdout
     assert "models sent to coordinator: 1" in done.stdout
-    assert "5 lines, all of them whole and in order" in done.stdout
+    assert "5 lines, complete and in order" in done.stdout
 
 
 def test_audit_gives_the_lines_themselves(audited: Enrolled) -> None:

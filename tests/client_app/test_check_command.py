@@ -152,12 +152,12 @@ def test_an_access_list_is_noticed_though_the_mode_looks_right(enrolled: Enrolle
 
 
 def test_too_few_examples_are_too_few(enrolled: Enrolled) -> None:
-    enrolled.set("minimum-local-items", "500")
+    enrolled.set("minimum-local-examples", "500")
 
     code, text = _check(enrolled)
 
     assert code == 1
-    assert "✗ data: 48 examples to train on, 12 held out; [policy] wants at least 500" in text
+    assert "✗ data: 48 examples to train on, 12 held out; [policy] requires at least 500" in text
 
 
 def test_data_that_everyone_can_read_are_warned_about(enrolled: Enrolled) -> None:

@@ -70,9 +70,13 @@ def test_a_place_may_be_anywhere(file: Path) -> None:
         ("threads = 1", "threads = true", r"threads must be a whole number, got True"),
         ('name = "St Mary"', 'name = "St/Mary"', r"name must be 1 to 64 letters.* got 'St/Mary'"),
         ('name = "St Mary"', "", r"name is missing"),
-        ('dataset = "csv"', "samples = 3", r"samples is for simulated hospitals only"),
-        ("minimum-cohort = 3", "unsealed = true", r"unsealed is for simulated hospitals only"),
-        ("[agent]", "[agents]", r"agents is not a section; there are hospital, data, policy"),
+        ('dataset = "csv"', "examples = 3", r"examples is for simulated hospitals only"),
+        ("minimum-cohort = 3", "sealed = false", r"sealed is for simulated hospitals only"),
+        (
+            "[agent]",
+            "[agents]",
+            r"agents is not a section; the sections are hospital, data",
+        ),
         ("[agent]", "[agent", r"not TOML: .*line"),
         ('socket = "', 'socket = "' + "x" * 108, r"socket must be at most 107 bytes"),
     ],
@@ -88,6 +92,24 @@ def test_a_mistake_is_named_with_its_file_and_section(
     assert str(file) in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("former", "message"),
+    [
+        ("minimum-local-items = 2", "minimum-local-items was renamed: use minimum-local-examples"),
+        (
+            "max-share-per-recipient = 0.5",
+            "max-share-per-recipient was renamed: use maximum-fraction-per-recipient",
+        ),
+        ("unsealed = true", "unsealed was renamed: use sealed, with the opposite value"),
+    ],
+)
+def test_a_former_name_is_refused_with_the_new_one(former: str, message: str, file: Path) -> None:
+    _replace(file, "minimum-cohort = 3", former)
+
+    with pytest.raises(SettingsError, match=re.escape(f"{message} ({file}, [policy])")):
+        Configuration.read(file)
+
+
 def test_a_section_must_be_one(tmp_path: Path) -> None:
     path = tmp_path / "hospital.toml"
     path.write_text('data = "records.csv"')
@@ -97,7 +119,7 @@ def test_a_section_must_be_one(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"not there; `feddc hospital init`"):
+    with pytest.raises(SettingsError, match=r"no such file; create it with `feddc hospital init`"):
         Configuration.read(tmp_path / "hospital.toml")
 
 
@@ -124,7 +146,7 @@ def test_all_of_a_hospitals_records_are_its_own_and_none_is_in_both_parts(record
     visits = np.concatenate([share.train.features[:, 0], share.held_out.features[:, 0]])
     assert sorted(visits.tolist()) == list(range(50))
     assert share.name == "St Mary"
-    assert 0 < len(share.held_out) <= 10  # test-share is 0.2
+    assert 0 < len(share.held_out) <= 10  # test-fraction is 0.2
     patients = [set((part.features[:, 0] % 20).tolist()) for part in (share.train, share.held_out)]
     assert patients[0].isdisjoint(patients[1])
 

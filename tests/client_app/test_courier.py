@@ -94,8 +94,8 @@ def test_it_reaches_the_simulated_hospital_of_its_node() -> None:
     assert introduction.hospital == "hospital-04"
 
 
-def test_a_node_that_leads_nowhere_is_told_what_it_lacks() -> None:
-    with pytest.raises(RuntimeError, match=r"leads to no hospital: .*agent-socket.*partition-id"):
+def test_a_node_without_a_hospital_is_an_error_that_names_what_to_set() -> None:
+    with pytest.raises(RuntimeError, match=r"no hospital configured.*agent-socket.*partition-id"):
         courier.app(message(to_records(b"request")), context())
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learning.data import Share
+from learning.data import Partition
 from protocol.messages import Announcement, Carries, Closed
 from protocol.model_bytes import ModelState
 from tests.client_app.small_hospital import (
@@ -24,7 +24,7 @@ from tests.client_app.small_hospital import (
 )
 
 
-def held_out_by_hand(state: ModelState, share: Share) -> tuple[float, float]:
+def held_out_by_hand(state: ModelState, share: Partition) -> tuple[float, float]:
     """Return loss and accuracy of the two-layer network, computed in NumPy."""
     p: Any = state.parameters
     x = share.held_out.features.astype(np.float64).reshape(len(share.held_out), -1)
@@ -73,7 +73,7 @@ def test_the_final_model_is_evaluated_on_held_out_data() -> None:
 
 @pytest.mark.parametrize("held_out", [0, 4])
 def test_figures_rest_on_enough_examples_or_are_not_given(held_out: int) -> None:
-    here = hospital(share=Share(NAME, SHARES[NAME].train, examples(held_out, seed=3)))
+    here = hospital(share=Partition(NAME, SHARES[NAME].train, examples(held_out, seed=3)))
 
     reply = trained(here.answer(leg(model())))
     closed = plain(here.answer(close(model())))

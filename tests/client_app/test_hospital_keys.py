@@ -10,11 +10,11 @@ from protocol.keys import Identity, SealingKey
 from protocol.membership import announce
 from protocol.messages import (
     Carries,
-    ExchangeShares,
-    OpenShares,
+    ExchangeKeyShares,
+    KeyShares,
+    OpenKeyShares,
     Refusal,
     RefusalCode,
-    Shares,
     decode_reply,
 )
 from tests.client_app.sealed_study import Study, envelope
@@ -165,7 +165,7 @@ def test_a_sealed_hand_over_needs_the_keys() -> None:
 
 def _with(study: Study, name: str, data: bytes) -> bytes:
     bundle = to_bundle(study.announced | {name: data})
-    return signed(ExchangeShares(experiment="e1", payload=bundle))
+    return signed(ExchangeKeyShares(experiment="e1", payload=bundle))
 
 
 def _announced(name: str, identity: Identity, experiment: str = "e1") -> bytes:
@@ -185,7 +185,7 @@ WRONG_KEYS: dict[str, Callable[[Study], bytes]] = {
     "cut off": lambda s: _with(s, "east", s.announced["east"][:-1]),
     "of a stranger more": lambda s: _with(s, "mallory", _announced("mallory", STRANGER)),
     "of a member less": lambda s: signed(
-        ExchangeShares(
+        ExchangeKeyShares(
             experiment="e1",
             payload=to_bundle({n: d for n, d in s.announced.items() if n != "east"}),
         )
@@ -210,7 +210,7 @@ def test_announcements_that_are_not_the_rosters_make_no_keys(
 
     assert remembered(memory) == remembered(before)
     study.announced[NAME] = agreed.payload
-    assert isinstance(decode_reply(late.answer(_with(study, NAME, agreed.payload))), Shares)
+    assert isinstance(decode_reply(late.answer(_with(study, NAME, agreed.payload))), KeyShares)
 
 
 WRONG_SHARES: dict[str, Callable[[dict[str, bytes]], dict[str, bytes]]] = {
@@ -231,7 +231,7 @@ def test_shares_that_are_not_each_members_make_no_key(
     shares, memory = study.shares_for(NAME), study.memories[NAME]
     before = dict(memory)
 
-    wrong = signed(OpenShares(experiment="e1", payload=to_bundle(change(shares))))
+    wrong = signed(OpenKeyShares(experiment="e1", payload=to_bundle(change(shares))))
     assert plain(study.members[NAME].answer(wrong)) == Refusal(code=Code.KEYS_REFUSED)
 
     assert remembered(memory) == remembered(before)

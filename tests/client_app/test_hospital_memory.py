@@ -9,7 +9,7 @@ import pytest
 from client_app.hospital.hospital import Hospital
 from client_app.hospital.policy import Policy
 from client_app.state.store import MappingStore
-from learning.data import Share
+from learning.data import Partition
 from protocol.messages import (
     Announcement,
     Carries,
@@ -189,7 +189,7 @@ def test_kept_optimizer_state_is_that_of_the_model_last_sent(chosen: dict[str, A
 
 def test_two_hospitals_of_one_process_do_not_mix() -> None:
     # Hospitals of a process share one network to train in.
-    other = Share(NAME, examples(8, seed=7), examples(5, seed=8))
+    other = Partition(NAME, examples(8, seed=7), examples(5, seed=8))
     one, two = hospital(momentum=0.9), hospital(share=other, momentum=0.9)
     last = leg(model(), leg=2)
     alone = [
@@ -210,7 +210,7 @@ def test_a_closed_experiment_is_forgotten_with_its_keys() -> None:
     study = Study(optimizer="adam").make_keys()
     memory, here = study.memories[NAME], study.members[NAME]
     here.answer(leg(model()))
-    secrets = [memory[f"e1/{name}"] for name in ("sealing-key", "member-key", "share")]
+    secrets = [memory[f"e1/{name}"] for name in ("sealing-key", "member-key", "key-share")]
 
     assert isinstance(decode_reply(here.answer(close(model()))), Closed)
 

@@ -23,11 +23,11 @@ POLICIES: dict[str, dict[str, Any]] = {
     "another model": {"models": ["linear"]},
     "more members": {"minimum-cohort": 4},
     "other members": {"members": ["east", "north"]},
-    "more examples": {"minimum-local-items": 9},
+    "more examples": {"minimum-local-examples": 9},
     "larger batches": {"minimum-batch": 4},
     "fewer rounds": {"maximum-rounds": ROUNDS - 1},
     "smaller steps": {"maximum-learning-rate": 0.09},
-    "sealed models": {"unsealed": False},
+    "sealed models": {"sealed": True},
 }
 
 
@@ -51,7 +51,7 @@ def test_where_plain_aggregation_is_forbidden_no_model_is_shown_to_the_coordinat
 
 
 def test_one_hospital_cannot_be_sent_all_the_models() -> None:
-    here = member(policy={"max-share-per-recipient": 0.2})
+    here = member(policy={"maximum-fraction-per-recipient": 0.2})
     here.answer(set_up(descriptor()))
     codes = []
     for number in range(1, 30):

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learning.data import Examples, Share
+from learning.data import Examples, Partition
 from protocol.bundle import to_bundle
 from protocol.messages import (
     Announcement,
     Carries,
-    ExchangeShares,
+    ExchangeKeyShares,
     Hello,
-    OpenShares,
+    OpenKeyShares,
     Refusal,
     RefusalCode,
     SetUp,
@@ -112,7 +112,7 @@ REFUSED: dict[str, tuple[RefusalCode, Callable[[], bytes]]] = {
     "a close of an unknown experiment": (Code.UNKNOWN_EXPERIMENT, lambda: close(model(), "e9")),
     "shares of an unknown experiment": (
         Code.UNKNOWN_EXPERIMENT,
-        lambda: signed(ExchangeShares(experiment="e9")),
+        lambda: signed(ExchangeKeyShares(experiment="e9")),
     ),
     "another roster": (Code.ANOTHER_ROSTER, lambda: second(roster=bytes(32))),
     "examples of another shape": (Code.DESCRIPTOR_REFUSED, lambda: second(shape=(1, 6, 7))),
@@ -160,12 +160,12 @@ REFUSED: dict[str, tuple[RefusalCode, Callable[[], bytes]]] = {
     "more rounds than anybody needs": (Code.AGAINST_POLICY, lambda: second(rounds=100_001)),
     "keys that are no bundle": (
         Code.KEYS_REFUSED,
-        lambda: signed(ExchangeShares(experiment="e1", payload=b"\xff")),
+        lambda: signed(ExchangeKeyShares(experiment="e1", payload=b"\xff")),
     ),
-    "keys of nobody": (Code.KEYS_REFUSED, lambda: signed(ExchangeShares(experiment="e1"))),
+    "keys of nobody": (Code.KEYS_REFUSED, lambda: signed(ExchangeKeyShares(experiment="e1"))),
     "shares before the keys": (
         Code.NOT_SET_UP,
-        lambda: signed(OpenShares(experiment="e1", payload=to_bundle({"east": b"x"}))),
+        lambda: signed(OpenKeyShares(experiment="e1", payload=to_bundle({"east": b"x"}))),
     ),
     "a leg that is over": (Code.OLD_LEG, lambda: leg(model(), leg=2)),
     "other bytes for the same leg": (
@@ -339,7 +339,7 @@ def test_running_statistics_that_are_not_finite_are_refused() -> None:
 
 def test_held_out_examples_of_a_class_too_many_are_found_out_before_training() -> None:
     more = Examples(examples(5, 1).features, np.array([0, 1, 2, 3, 0]))
-    here = member(share=Share(NAME, SHARES[NAME].train, more))
+    here = member(share=Partition(NAME, SHARES[NAME].train, more))
 
     assert plain(here.answer(set_up(descriptor()))) == Refusal(code=Code.DESCRIPTOR_REFUSED)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from client_app.agent.process import keep_to_itself
+from client_app.agent.process import harden_process
 from client_app.connect.agent_client import ask
 from protocol.messages import Hello, Introduction, decode_reply, sign_request
 from tests.client_app.conftest import ROOT, Agent, Enrolled
@@ -173,7 +173,7 @@ def test_not_even_another_process_of_the_same_user_can_look_into_it(keeps_to_its
         # A process that has changed its user is kept to itself anyway; an agent's has not.
         ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
         if keeps_to_itself:
-            keep_to_itself()
+            harden_process()
         os.write(writer, b"x")
         signal.pause()
     try:

@@ -85,7 +85,7 @@ def test_init_never_overwrites(kept: str, tmp_path: Path) -> None:
     done = feddc("init", "--name", "St Mary", "--folder", tmp_path)
 
     assert done.exit_code == 1
-    assert f"{tmp_path / kept} is already there" in done.stderr
+    assert f"{tmp_path / kept} already exists and is never overwritten" in done.stderr
     assert (tmp_path / kept).read_bytes() == before
 
 

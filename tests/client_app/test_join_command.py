@@ -36,7 +36,7 @@ def test_join_shows_everyone_asks_and_pins(newcomer: Enrolled) -> None:
     shown = [line.rstrip() for line in done.stdout.splitlines()]
     assert shown[:3] == [
         "study        hearts",
-        "generation        3",
+        "generation   3",
         f"coordinator  {fingerprint(newcomer.coordinator.public)}",
     ]
     for member in roster.members:
@@ -57,12 +57,14 @@ def test_join_pins_nothing_without_a_yes(answer: str, newcomer: Enrolled) -> Non
 
 
 @pytest.mark.parametrize("spelling", [str, lambda text: text.replace(" ", ""), str.lower])
-def test_a_script_says_yes_with_the_fingerprint(
+def test_a_script_confirms_with_the_fingerprint(
     spelling: Callable[[str], str], newcomer: Enrolled
 ) -> None:
     agreed = spelling(newcomer.roster().fingerprint)
 
-    done = feddc("join", _offer(newcomer), "--folder", newcomer.folder.path, "--yes", agreed)
+    done = feddc(
+        "join", _offer(newcomer), "--folder", newcomer.folder.path, "--fingerprint", agreed
+    )
 
     assert done.exit_code == 0
     assert newcomer.folder.roster() == newcomer.roster()
@@ -71,10 +73,24 @@ def test_a_script_says_yes_with_the_fingerprint(
 def test_a_script_that_expects_another_roster_pins_nothing(newcomer: Enrolled) -> None:
     agreed = newcomer.roster(generation=2).fingerprint
 
-    done = feddc("join", _offer(newcomer), "--folder", newcomer.folder.path, "--yes", agreed)
+    done = feddc(
+        "join", _offer(newcomer), "--folder", newcomer.folder.path, "--fingerprint", agreed
+    )
 
     assert done.exit_code == 1
-    assert "nothing pinned" in done.stderr
+    assert "nothing was pinned" in done.stderr
+    assert newcomer.folder.roster() is None
+
+
+def test_the_former_option_for_a_fingerprint_is_refused_with_the_new_one(
+    newcomer: Enrolled,
+) -> None:
+    agreed = newcomer.roster().fingerprint
+
+    done = feddc("join", _offer(newcomer), "--folder", newcomer.folder.path, "--yes", agreed)
+
+    assert done.exit_code == 2
+    assert "--yes was renamed: use --fingerprint" in done.stderr
     assert newcomer.folder.roster() is None
 
 
@@ -121,7 +137,7 @@ def test_the_roster_of_another_study_than_the_configured_one_is_refused(
     done = feddc("join", offered, "--folder", newcomer.folder.path, answer="y\n")
 
     assert done.exit_code == 1
-    assert "roster of the study lungs; hospital.toml says hearts" in done.stderr
+    assert "roster of the study lungs; hospital.toml names hearts" in done.stderr
 
 
 def test_a_newer_roster_replaces_the_pinned_one(enrolled: Enrolled) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from client_app.hospital.hospital import Hospital
 from client_app.hospital.policy import Policy
-from client_app.state.reset import forget_experiments
+from client_app.state.reset import reset_experiments
 from client_app.state.sqlite_store import SqliteStore
 from protocol.messages import Refusal, RefusalCode, Trained
 from tests.attacks.study import Study, expect, in_process, new_study, share
@@ -89,7 +89,7 @@ def test_after_forgetting_a_new_experiment_is_served(study: Study, victim: Resto
     victim.restore()
     assert isinstance(study.ask(VICTIM, experiment.request(VICTIM)), Refusal)
 
-    forget_experiments(victim.store, study.identities[VICTIM])
+    reset_experiments(victim.store, study.identities[VICTIM])
 
     old = study.ask(VICTIM, experiment.request(VICTIM))
     assert expect(Refusal, old).code is RefusalCode.UNKNOWN_EXPERIMENT

@@ -14,7 +14,7 @@ from flwr.proto.message_pb2 import Context as ContextProto
 from client_app import simulated_hospital
 from client_app.simulated_hospital import ContextState, answer
 from learning.data import DataError
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from learning.trainer import Network, TaskSpec
 from operation.config import SettingsError
 from protocol.descriptor import Descriptor
@@ -39,7 +39,7 @@ HOSPITALS = 4
 SETTINGS = Settings.from_run_config(
     {
         "dataset": "breast-cancer",
-        "samples": 6,
+        "examples": 6,
         "held-out": 3,
         "hospitals": HOSPITALS,
         "model-options": '{"hidden": [4]}',
@@ -64,7 +64,9 @@ def context(position: int, **changes: Any) -> Context:
 
 
 def study() -> SimulatedStudy:
-    return simulated_study(5, [share.name for share in load_shares(SETTINGS.local, HOSPITALS, 5)])
+    return simulated_study(
+        5, [share.name for share in load_partitions(SETTINGS.local, HOSPITALS, 5)]
+    )
 
 
 def hello() -> bytes:
@@ -119,7 +121,7 @@ def carried(here: Context) -> Context:
 
 
 def test_it_is_the_hospital_whose_share_and_identity_it_simulates() -> None:
-    shares = load_shares(SETTINGS.local, HOSPITALS, 5)
+    shares = load_partitions(SETTINGS.local, HOSPITALS, 5)
     for position, share in enumerate(shares):
         reply = decode_reply(answer(hello(), context(position)))
 
@@ -159,7 +161,7 @@ def test_all_it_remembers_travels_in_flowers_context() -> None:
     for request in requests():
         expected = plain(answer(request, lasting))
         simulated_hospital._hospital.cache_clear()
-        load_shares.cache_clear()
+        load_partitions.cache_clear()
         wandering = carried(wandering)
         assert plain(answer(request, wandering)) == expected
 
@@ -198,8 +200,8 @@ def test_the_trainer_uses_as_many_threads_as_the_settings_say() -> None:
 
 
 def test_data_that_cannot_be_divided_is_an_error_that_says_so() -> None:
-    with pytest.raises(DataError, match="lower hospitals, samples or held-out"):
-        answer(hello(), context(0, samples=10_000))
+    with pytest.raises(DataError, match="lower hospitals, examples or held-out"):
+        answer(hello(), context(0, examples=10_000))
 
 
 def test_a_wrong_setting_is_an_error_that_names_it() -> None:

@@ -24,9 +24,9 @@ import pytest
 from typer.testing import CliRunner
 
 from client_app.cli import app as hospital_commands
-from learning.data import Share
+from learning.data import Partition
 from learning.data.partition.grouping import set_apart
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from server_app.cli.study_commands import app as coordinator_commands
 from server_app.config.run_config import Settings
 from tests.processes import free_port
@@ -44,7 +44,7 @@ needs_nginx = pytest.mark.skipif(
 SIMULATED: dict[str, Any] = {
     "dataset": "breast-cancer",
     "hospitals": 4,
-    "samples": 15,
+    "examples": 15,
     "held-out": 5,
     "seed": SEED,
 }
@@ -77,7 +77,9 @@ class Federation:
         self.study = folder / "study"
         settings = simulation(hospitals=hospitals)
         self.classes = load_dataset(settings.local, SEED).classes
-        self.shares = {share.name: share for share in load_shares(settings.local, hospitals, SEED)}
+        self.shares = {
+            share.name: share for share in load_partitions(settings.local, hospitals, SEED)
+        }
         self.names = tuple(self.shares)
         self.processes: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
         self._before: set[Path] = set()
@@ -90,7 +92,7 @@ class Federation:
     # --- setting up -------------------------------------------------------------------------------
 
     def _found(self) -> None:
-        internal = free_port(3)  # the SuperLink's, the waiting room's next to it, the proxy's
+        internal = free_port(3)  # the SuperLink's, the long-poll server's next to it, the proxy's
         port = internal + 2
         self.coordinator(
             "init", "--name", "tests", "--address", f"localhost:{port}",
@@ -104,7 +106,7 @@ class Federation:
         for name in self.names:
             self.join(name)
 
-    def enrol(self, name: str, share: Share) -> None:
+    def enrol(self, name: str, share: Partition) -> None:
         """Let a hospital make its folder, and the coordinator make it a member."""
         place = self.hospital(name)
         invoke(hospital_commands, "init", "--name", name, "--folder", str(place))
@@ -123,7 +125,7 @@ class Federation:
         fingerprint = Roster.from_signed((self.study / "roster").read_bytes()).fingerprint
         invoke(
             hospital_commands, "join", str(sent / "roster"),
-            "--folder", str(self.hospital(name)), "--yes", fingerprint,
+            "--folder", str(self.hospital(name)), "--fingerprint", fingerprint,
         )  # fmt: skip
 
     def coordinator(self, *arguments: str) -> str:
@@ -332,7 +334,7 @@ def invoke(app: Any, *arguments: str) -> str:
     return result.output
 
 
-def write_data(place: Path, share: Share, classes: tuple[str, ...]) -> None:
+def write_data(place: Path, share: Partition, classes: tuple[str, ...]) -> None:
     """Write a hospital's examples so that it holds out those that the simulation would."""
     count = len(share.train) + len(share.held_out)
     pool, apart = set_apart(count, None, len(share.held_out) / count, 0)
@@ -351,7 +353,7 @@ def write_data(place: Path, share: Share, classes: tuple[str, ...]) -> None:
     changes = {
         "classes = []": f"classes = {json.dumps(list(classes))}",
         "standardise = true": "standardise = false",
-        "test-share = 0.2": f"test-share = {len(share.held_out) / count}",
+        "test-fraction = 0.2": f"test-fraction = {len(share.held_out) / count}",
     }
     for old, new in changes.items():
         assert old in config

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file
 
 from lab.flower.in_process import simulate_in_process
 from lab.flower.simulate import simulate
-from learning.local_data import load_shares
+from learning.local_data import load_partitions
 from tests.federation.federation import SEED, federation, needs_nginx, simulation
 
 pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.alone]
@@ -41,7 +41,7 @@ def test_four_hospitals_arrive_at_the_parameters_of_feddc_simulate(tmp_path: Pat
 def test_a_hospital_enrolled_in_mid_run_takes_part_after_the_next_aggregation() -> None:
     """A new roster that everybody pinned opens a generation: new keys, one hospital more."""
     late = "hospital-05"
-    (*_, share) = load_shares(simulation(hospitals=5).local, 5, SEED)
+    (*_, share) = load_partitions(simulation(hospitals=5).local, 5, SEED)
     with federation(rounds=18) as study:
         run = study.begin()
         study.wait_for_leg(1)

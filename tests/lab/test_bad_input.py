@@ -25,9 +25,9 @@ SETTINGS = {
     "weights that nobody uses": ("--aggregator median --set weighting=examples", "weighting"),
     "fairness for chains": ("--aggregator qfedavg", "qfedavg"),
     "a Radon point of a large model": ("--aggregator radon", "radon"),
-    "too many malicious hospitals": ("--aggregator bulyan --set malicious=9", "malicious"),
+    "too many malicious hospitals": ("--aggregator bulyan --set krum-malicious=9", "malicious"),
     "a random schedule without periods": ("--set schedule=random --daisy-period 0", "schedule"),
-    "more examples than there are": ("--samples 10000", "samples"),
+    "more examples than there are": ("--examples 10000", "examples"),
     "one hospital": ("--hospitals 1", "hospitals"),
     "another size for images of one size": ("--set image-size=32", "image-size"),
     "silos of a data set without": ("--set split=natural", "split"),
@@ -116,7 +116,7 @@ def test_a_wrong_file_is_one_line_that_names_it(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    options = ["--dataset", dataset, "--data-dir", str(make(tmp_path)), "--samples", "2"]
+    options = ["--dataset", dataset, "--data-dir", str(make(tmp_path)), "--examples", "2"]
     _assert_refused([*options, "--hospitals", "2"], named, tmp_path, monkeypatch, capsys)
 
 

@@ -123,14 +123,14 @@ def test_wrong_input_is_one_line_and_exit_code_2(
 
 
 def test_options_become_settings(feddc: Feddc, asked: dict[str, Any], tmp_path: Path) -> None:
-    options = "--hospitals 3 --samples 4 --rounds 6 --daisy-period 2 --aggregation-period never"
+    options = "--hospitals 3 --examples 4 --rounds 6 --daisy-period 2 --aggregation-period never"
     options += " --aggregator median --permutation coverage --fraction 1 --model linear"
     options += " --learning-rate 1 --seed 7 --set batch-size=5 --set init=own --cpus 2 --json"
 
     code, out, _ = feddc("simulate", *options.split(), f"--run-dir={tmp_path}/run")
 
     assert code == 0
-    expected: dict[str, Any] = {"hospitals": 3, "samples": 4, "rounds": 6, "daisy-period": 2}
+    expected: dict[str, Any] = {"hospitals": 3, "examples": 4, "rounds": 6, "daisy-period": 2}
     expected |= {"aggregation-period": 0, "aggregator": "median", "permutation": "coverage"}
     expected |= {"fraction": 1.0, "model": "linear", "learning-rate": 1.0, "seed": 7}
     expected |= {"batch-size": 5, "init": "own"}
@@ -173,7 +173,7 @@ def test_a_command_stopped_early_says_that_nothing_was_kept(
     monkeypatch.setattr(lab.flower.simulate, "simulate", stop)
     monkeypatch.chdir(tmp_path)
 
-    assert feddc("simulate") == (130, "", "feddc: stopped; nothing had been written\n")
+    assert feddc("simulate") == (130, "", "feddc: stopped; no files were written\n")
 
 
 @pytest.mark.parametrize(

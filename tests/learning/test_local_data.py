@@ -9,20 +9,20 @@ import pytest
 from sklearn.datasets import load_breast_cancer
 
 from learning.data import DataError, Examples
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from learning.settings import LocalSettings
 
 
 @pytest.fixture(autouse=True)
 def _nothing_cached() -> Iterator[None]:
     load_dataset.cache_clear()
-    load_shares.cache_clear()
+    load_partitions.cache_clear()
     yield
     load_dataset.cache_clear()
 
 
 def local(**changes: Any) -> LocalSettings:
-    values = {"dataset": "breast-cancer", "samples": 7, "held-out": 3}
+    values = {"dataset": "breast-cancer", "examples": 7, "held-out": 3}
     values |= {key.replace("_", "-"): value for key, value in changes.items()}
     return LocalSettings.parse(values, source="test")
 
@@ -32,7 +32,7 @@ def rows(examples: Examples) -> set[bytes]:
 
 
 def test_no_patient_is_in_two_places() -> None:
-    shares, dataset = load_shares(local(), 20, 1), load_dataset(local(), 1)
+    shares, dataset = load_partitions(local(), 20, 1), load_dataset(local(), 1)
     parts = [dataset.test, *(p for share in shares for p in (share.train, share.held_out))]
 
     # No two of the 569 patients have the same measurements, so that rows can stand for them.
@@ -42,14 +42,14 @@ def test_no_patient_is_in_two_places() -> None:
 
 
 def test_every_hospital_has_what_the_settings_say() -> None:
-    shares = load_shares(local(), 12, 1)
+    shares = load_partitions(local(), 12, 1)
 
     assert [share.name for share in shares] == [f"hospital-{n:02}" for n in range(1, 13)]
     assert {(len(share.train), len(share.held_out)) for share in shares} == {(7, 3)}
 
 
 def test_the_test_set_is_the_share_the_settings_say() -> None:
-    dataset = load_dataset(local(test_share=0.25), 1)
+    dataset = load_dataset(local(test_fraction=0.25), 1)
 
     assert len(dataset.test) == round(0.25 * 569)
     assert len(dataset.train) + len(dataset.test) == 569
@@ -58,10 +58,10 @@ def test_the_test_set_is_the_share_the_settings_say() -> None:
 def test_the_same_seed_gives_the_same_shares() -> None:
     def shares(seed: int) -> list[bytes]:
         load_dataset.cache_clear()
-        load_shares.cache_clear()
+        load_partitions.cache_clear()
         return [
             part.features.tobytes() + part.labels.tobytes()
-            for share in load_shares(local(), 5, seed)
+            for share in load_partitions(local(), 5, seed)
             for part in (share.train, share.held_out)
         ]
 
@@ -70,26 +70,28 @@ def test_the_same_seed_gives_the_same_shares() -> None:
 
 
 def test_shares_of_one_process_are_made_once() -> None:
-    assert load_shares(local(), 5, 1) is load_shares(local(), 5, 1)
+    assert load_partitions(local(), 5, 1) is load_partitions(local(), 5, 1)
     assert load_dataset(local(), 1) is load_dataset(local(), 1)
-    assert load_shares(local(), 5, 1) is not load_shares(local(samples=8), 5, 1)
+    assert load_partitions(local(), 5, 1) is not load_partitions(local(examples=8), 5, 1)
 
 
 def test_the_split_is_the_one_the_settings_name() -> None:
-    pathological = local(dataset="digits", split="pathological", samples=8, held_out=4)
-    for share in load_shares(pathological, 10, 1):
+    pathological = local(dataset="digits", split="pathological", examples=8, held_out=4)
+    for share in load_partitions(pathological, 10, 1):
         assert len(np.unique(share.train.labels)) == 2
         assert set(share.held_out.labels) <= set(share.train.labels)
     three = local(
-        dataset="digits", split="pathological", samples=9, held_out=3, classes_per_hospital=3
+        dataset="digits", split="pathological", examples=9, held_out=3, classes_per_hospital=3
     )
-    assert {len(np.unique(share.train.labels)) for share in load_shares(three, 10, 1)} == {3}
+    assert {len(np.unique(share.train.labels)) for share in load_partitions(three, 10, 1)} == {3}
 
 
 def test_skewed_hospitals_have_the_papers_sizes() -> None:
-    skewed = local(split="skewed", samples=10, held_out=0, smallest=2, smallest_share=0.3)
+    skewed = local(
+        split="skewed", examples=10, held_out=0, skew_min_examples=2, skew_small_fraction=0.3
+    )
 
-    sizes = sorted(len(share.train) for share in load_shares(skewed, 10, 1))
+    sizes = sorted(len(share.train) for share in load_partitions(skewed, 10, 1))
 
     assert sizes[:3] == [2, 2, 2]
     assert sum(sizes) == 100
@@ -111,12 +113,12 @@ def test_columns_and_folder_are_passed_on(tmp_path: Path) -> None:
         data_dir=str(write_csv(tmp_path / "study.csv")),
         label_column="outcome",
         group_column="patient",
-        silo_column="clinic",
+        hospital_column="clinic",
         split="natural",
         held_out=2,
     )
 
-    shares, dataset = load_shares(settings, 2, 1), load_dataset(settings, 1)
+    shares, dataset = load_partitions(settings, 2, 1), load_dataset(settings, 1)
 
     assert [share.name for share in shares] == ["east", "west"]
     assert set(dataset.classes) == {"ill", "well"}
@@ -134,7 +136,7 @@ def test_images_are_read_in_the_size_and_mode_the_settings_say(tmp_path: Path) -
             noise = np.random.default_rng(number + 100 * (label == "yes"))
             pixels = noise.integers(0, 256, (20, 20, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / label / f"{number}.png")
-    folder = {"dataset": "image-folder", "data_dir": str(tmp_path), "samples": 2, "held_out": 0}
+    folder = {"dataset": "image-folder", "data_dir": str(tmp_path), "examples": 2, "held_out": 0}
 
     assert load_dataset(local(**folder, image_size=9, image_mode="grey"), 1).shape == (1, 9, 9)
     assert load_dataset(local(**folder, image_size=12, image_mode="rgb"), 1).shape == (3, 12, 12)
@@ -144,12 +146,12 @@ def test_images_are_read_in_the_size_and_mode_the_settings_say(tmp_path: Path) -
     ("changes", "message"),
     [
         ({"dataset": "brest-cancer"}, "unknown data set 'brest-cancer'"),
-        ({"samples": 1000}, "lower hospitals, samples or held-out"),
+        ({"examples": 1000}, "lower hospitals, examples or held-out"),
         ({"split": "natural"}, "natural needs each example's hospital"),
         ({"dataset": "csv", "data_dir": "/nowhere/study.csv"}, "nowhere"),
     ],
 )
 def test_what_cannot_be_had_is_said_in_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message) as refused:
-        load_shares(local(**changes), 5, 1)
+        load_partitions(local(**changes), 5, 1)
     assert "\n" not in str(refused.value)

@@ -12,20 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from operation import log_lines, supervision
+from operation import log_lines
+from operation.clock import Clock
 from operation.supervision import Program, keep_running
-from tests.processes import wait_until
+from tests.fake_clock import FakeClock
+from tests.processes import is_alive, wait_until
 
+pytestmark = pytest.mark.timing
 ROOT = Path(__file__).parents[2]
 
 
-def program(tmp_path: Path, script: str) -> Program:
+def program(tmp_path: Path, script: str, clock: Clock | None = None) -> Program:
     logger = log_lines.configure(tmp_path / "log.jsonl", terminal=False).getChild("it")
     return Program(
         "it",
         lambda: [sys.executable, "-u", "-c", script],
         os.environ | {"PYTHONPATH": str(ROOT)},
         logger,
+        clock=clock or Clock(),
     )
 
 
@@ -42,15 +46,11 @@ def kept(it: Program, until: Callable[[], bool]) -> int:
 
     watcher = threading.Thread(target=ask, daemon=True)
     watcher.start()
-    return keep_running([it])
+    return keep_running([it], clock=it.clock)
 
 
-def test_a_program_that_ends_is_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(supervision, "_LONGEST_PAUSE", 0.1)
-    it = program(tmp_path, "print('ERROR :  going'); raise SystemExit(3)")
-    it._pause = 0.05
+def test_a_program_that_ends_is_started_again(tmp_path: Path) -> None:
+    it = program(tmp_path, "print('ERROR :  going'); raise SystemExit(3)", FakeClock())
 
     number = kept(it, lambda: sum(line["text"] == "going" for line in logged(tmp_path)) >= 3)
 
@@ -60,19 +60,28 @@ def test_a_program_that_ends_is_started_again(
     assert any("it ended with exit code 3; starting it again" in line["text"] for line in lines)
 
 
-def test_the_pause_grows_and_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervision, "_LONGEST_PAUSE", 4.0)
-    it = program(tmp_path, "raise SystemExit(1)")
-    pauses = []
-    for _ in range(4):
-        it._due = 0.0
-        it.look_after()
+def test_the_pause_grows_and_has_a_limit_and_a_stable_program_starts_at_once(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    it = program(tmp_path, "raise SystemExit(1)", clock)
+
+    def end() -> float:
+        """Let the program end; return the seconds until it is started again."""
         assert it.process is not None
         it.process.wait()
-        pauses.append(it._pause)
         it.look_after()
+        ended = clock.now()
+        while it.process is None:
+            clock.sleep(0.5)
+            it.look_after()
+        return clock.now() - ended
 
-    assert pauses == [1.0, 2.0, 4.0, 4.0]
+    it.look_after()
+    assert [end() for _ in range(8)] == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    clock.sleep(61.0)
+    assert end() == 1.0
+    it.stop()
 
 
 def test_what_a_program_started_ends_with_it(tmp_path: Path) -> None:
@@ -88,7 +97,7 @@ def test_what_a_program_started_ends_with_it(tmp_path: Path) -> None:
     (child,) = [
         int(line["text"].split()[1]) for line in logged(tmp_path) if "child" in line["text"]
     ]
-    wait_until(lambda: not _is_alive(child))
+    wait_until(lambda: not is_alive(child))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a process to its parent")
@@ -115,7 +124,7 @@ def test_a_killed_supervisor_takes_its_programs_along(tmp_path: Path) -> None:
         supervisor.kill()
         supervisor.wait()
 
-    wait_until(lambda: not _is_alive(pid))
+    wait_until(lambda: not is_alive(pid))
 
 
 @pytest.mark.parametrize(
@@ -136,10 +145,3 @@ def test_other_programs_lines_are_read(line: str, level: int, text: str) -> None
 
 def _arguments(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False

@@ -12,17 +12,17 @@ from protocol.messages import (
     Carries,
     Close,
     Closed,
-    ExchangeShares,
+    ExchangeKeyShares,
     Hello,
     Introduction,
-    OpenShares,
+    KeyShares,
+    OpenKeyShares,
     Ready,
     Refusal,
     RefusalCode,
     Reply,
     Request,
     SetUp,
-    Shares,
     Trained,
     TrainLeg,
 )
@@ -45,8 +45,8 @@ heads = st.none() | st.builds(
 requests: st.SearchStrategy[Request] = st.one_of(
     st.builds(Hello, payload=payloads),
     st.builds(SetUp, experiment=experiments, payload=payloads),
-    st.builds(ExchangeShares, experiment=experiments, payload=payloads),
-    st.builds(OpenShares, experiment=experiments, payload=payloads),
+    st.builds(ExchangeKeyShares, experiment=experiments, payload=payloads),
+    st.builds(OpenKeyShares, experiment=experiments, payload=payloads),
     st.builds(
         TrainLeg,
         experiment=experiments,
@@ -64,7 +64,7 @@ requests: st.SearchStrategy[Request] = st.one_of(
 replies: st.SearchStrategy[Reply] = st.one_of(
     st.builds(Introduction, hospital=names, payload=payloads, audit=heads),
     st.builds(Announcement, examples=st.none() | counts, payload=payloads, audit=heads),
-    st.builds(Shares, payload=payloads, audit=heads),
+    st.builds(KeyShares, payload=payloads, audit=heads),
     st.builds(Ready, confirmation=hexadecimal, payload=payloads, audit=heads),
     st.builds(
         Trained,

@@ -22,7 +22,7 @@ from protocol.membership import (
     confirmation,
     derive_member_key,
     generation_digest,
-    seal_shares,
+    seal_key_shares,
 )
 from protocol.study.roster import Member, Roster
 
@@ -54,9 +54,9 @@ def envelopes() -> dict[str, Any]:
             model,
             member_key,
         ),
-        "a share: leg 0, no member key": (
+        "a key share: leg 0, no member key": (
             Context("e1", generation, 0, "north"),
-            seed("share"),
+            seed("key share"),
             b"",
         ),
     }
@@ -142,7 +142,8 @@ def rosters() -> dict[str, Any]:
     }
     refused |= {
         "signed by somebody else": roster.content + stranger.sign("roster", roster.content),
-        "signed for another purpose": roster.content + coordinator.sign("share", roster.content),
+        "signed for another purpose": roster.content
+        + coordinator.sign("key share", roster.content),
         "one byte too many": roster.signed(coordinator) + b"\n",
         "the last byte is missing": roster.signed(coordinator)[:-1],
     }
@@ -167,14 +168,14 @@ def membership() -> dict[str, Any]:
     roster = tiny_roster()
     identities = {name: identity(name) for name in NAMES}
     keys = {name: sealing_key(name) for name in NAMES}
-    shares = {name: seed(f"share of {name}") for name in NAMES}
+    shares = {name: seed(f"key share of {name}") for name in NAMES}
     announcements = [
         announce(identities[name], keys[name], name=name, experiment=EXPERIMENT, roster=roster)
         for name in NAMES
     ]
     generation = generation_digest(announcements, experiment=EXPERIMENT, roster=roster)
     sealed = {
-        name: seal_shares(
+        name: seal_key_shares(
             shares[name],
             identities[name],
             name=name,
@@ -193,9 +194,11 @@ def membership() -> dict[str, Any]:
                 "name": announced.name,
                 "identity_seed": identities[announced.name].to_bytes().hex(),
                 "sealing_key": keys[announced.name].to_bytes().hex(),
-                "share": shares[announced.name].hex(),
+                "key_share": shares[announced.name].hex(),
                 "announcement": announced.to_bytes().hex(),
-                "sealed_shares": {to: data.hex() for to, data in sealed[announced.name].items()},
+                "sealed_key_shares": {
+                    to: data.hex() for to, data in sealed[announced.name].items()
+                },
             }
             for announced in announcements
         ],

@@ -262,7 +262,9 @@ def test_a_recipient_without_the_member_key_cannot_read_what_is_sealed_for_it() 
             )
 
 
-@pytest.mark.parametrize("version", [b"FedDC envelope v2", b"FedDC envelope v", b"FedDC share v1"])
+@pytest.mark.parametrize(
+    "version", [b"FedDC envelope v2", b"FedDC envelope v", b"FedDC key share v1"]
+)
 def test_an_envelope_of_another_version_does_not_open(version: bytes) -> None:
     info = written_info("e1", GENERATION, 5, "north", MEMBER_KEY, version=version)
     with pytest.raises(EnvelopeError):

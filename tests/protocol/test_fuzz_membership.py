@@ -15,8 +15,8 @@ from protocol.membership import (
     MembershipError,
     announce,
     check_announcements,
-    open_shares,
-    seal_shares,
+    open_key_shares,
+    seal_key_shares,
 )
 from protocol.study.roster import Roster
 from tests.protocol.mutations import FEW, MANY, Sample, mutated, refuses
@@ -98,7 +98,7 @@ def test_ten_thousand_mutated_announcement_lists_are_refused(
 
 def _shares(generation: bytes) -> dict[str, dict[str, bytes]]:
     return {
-        name: seal_shares(
+        name: seal_key_shares(
             bytes([number]) * 32,
             IDENTITIES[name],
             name=name,
@@ -136,24 +136,24 @@ def odd_shares(draw: st.DrawFn) -> dict[str, bytes]:
     return sealed
 
 
-def _open_shares(sealed: dict[str, bytes]) -> dict[str, bytes]:
-    return open_shares(
+def _open_key_shares(sealed: dict[str, bytes]) -> dict[str, bytes]:
+    return open_key_shares(
         sealed, KEYS["North"], name="North", experiment="e1", generation=GENERATION, roster=ROSTER
     )
 
 
 def test_the_shares_themselves_are_accepted() -> None:
-    assert _open_shares(FOR_NORTH) == {"East": bytes(32), "West": b"\x02" * 32}
+    assert _open_key_shares(FOR_NORTH) == {"East": bytes(32), "West": b"\x02" * 32}
 
 
 @given(odd_shares())
 @FEW
 def test_mutated_shares_are_refused(sealed: dict[str, bytes]) -> None:
-    refuses(lambda: _open_shares(sealed), MembershipError)
+    refuses(lambda: _open_key_shares(sealed), MembershipError)
 
 
 @pytest.mark.slow
 @given(odd_shares())
 @MANY
 def test_ten_thousand_mutated_shares_are_refused(sealed: dict[str, bytes]) -> None:
-    refuses(lambda: _open_shares(sealed), MembershipError)
+    refuses(lambda: _open_key_shares(sealed), MembershipError)

@@ -97,27 +97,27 @@ def test_a_signature_verifies_with_the_raw_key_over_the_written_statement() -> N
 
 
 def test_a_signature_means_one_thing_said_by_one_person() -> None:
-    signature = ALICE.sign("share", b"data")
-    assert not verify(BOB.public, "share", b"data", signature)
+    signature = ALICE.sign("key share", b"data")
+    assert not verify(BOB.public, "key share", b"data", signature)
     assert not verify(ALICE.public, "roster", b"data", signature)
-    assert not verify(ALICE.public, "share", b"datum", signature)
-    assert not verify(ALICE.public, "share", b"", signature)
-    assert not verify(ALICE.public, "share", b"data", BOB.sign("share", b"data"))
+    assert not verify(ALICE.public, "key share", b"datum", signature)
+    assert not verify(ALICE.public, "key share", b"", signature)
+    assert not verify(ALICE.public, "key share", b"data", BOB.sign("key share", b"data"))
 
 
 @given(st.binary(max_size=100), st.binary(max_size=100))
 @UNHURRIED
 def test_verify_answers_no_to_anything_malformed(public: bytes, signature: bytes) -> None:
-    assert not verify(public, "share", b"data", signature)
-    assert not verify(ALICE.public, "share", b"data", signature)
-    assert not verify(public, "share", b"data", ALICE.sign("share", b"data"))
+    assert not verify(public, "key share", b"data", signature)
+    assert not verify(ALICE.public, "key share", b"data", signature)
+    assert not verify(public, "key share", b"data", ALICE.sign("key share", b"data"))
 
 
 def test_a_signature_cannot_be_turned_into_another_valid_one() -> None:
-    signature = ALICE.sign("share", b"data")
+    signature = ALICE.sign("key share", b"data")
     scalar = int.from_bytes(signature[32:], "little") + GROUP_ORDER
     assert not verify(
-        ALICE.public, "share", b"data", signature[:32] + scalar.to_bytes(32, "little")
+        ALICE.public, "key share", b"data", signature[:32] + scalar.to_bytes(32, "little")
     )
 
 
@@ -134,7 +134,7 @@ def test_a_key_that_anybody_can_sign_for_is_no_identity(public: bytes) -> None:
     """With S = 0 and R = the neutral point, raw Ed25519 accepts one message in eight, or all."""
     forged = (1).to_bytes(32, "little") + bytes(32)
     assert not is_identity(public)
-    assert not any(verify(public, "share", b"%d" % number, forged) for number in range(100))
+    assert not any(verify(public, "key share", b"%d" % number, forged) for number in range(100))
 
 
 def test_without_that_check_anybody_could_sign() -> None:

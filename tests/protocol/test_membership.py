@@ -15,7 +15,7 @@ from protocol import envelope
 from protocol.envelope import Context
 from protocol.keys import Identity, SealingKey
 from protocol.membership import (
-    SHARE_BYTES,
+    KEY_SHARE_BYTES,
     Announced,
     MembershipError,
     announce,
@@ -23,7 +23,7 @@ from protocol.membership import (
     confirmation,
     derive_member_key,
     generation_digest,
-    open_shares,
+    open_key_shares,
 )
 from protocol.study.roster import Roster
 from tests.protocol.three_members import (
@@ -76,7 +76,7 @@ def test_the_generation_digest_is_what_is_written() -> None:
 
 
 def test_a_sealed_share_holds_the_share_and_its_signature() -> None:
-    sealed = EAST.seal_shares(LIST)
+    sealed = EAST.seal_key_shares(LIST)
     assert set(sealed) == {"North", "West"}
     opened = envelope.open(
         sealed["North"],
@@ -86,7 +86,7 @@ def test_a_sealed_share_holds_the_share_and_its_signature() -> None:
     )
     key = Ed25519PublicKey.from_public_bytes(EAST.identity.public)
     statement = prefixed(b"East", b"e1", GENERATION, EAST.share)
-    key.verify(opened[32:], b"FedDC share v1\x00" + statement)
+    key.verify(opened[32:], b"FedDC key share v1\x00" + statement)
     assert opened[:32] == EAST.share
 
 
@@ -127,17 +127,17 @@ def test_vector_of_a_tiny_study() -> None:
     for me, key in zip(members, keys, strict=True):
         name = me["name"]
         sealed = {
-            m["name"]: bytes.fromhex(m["sealed_shares"][name]) for m in members if m is not me
+            m["name"]: bytes.fromhex(m["sealed_key_shares"][name]) for m in members if m is not me
         }
-        shares = open_shares(
+        shares = open_key_shares(
             sealed, key, name=name, experiment=experiment, generation=generation, roster=roster
         )
-        assert shares == {m["name"]: bytes.fromhex(m["share"]) for m in members if m is not me}
-        shares[name] = bytes.fromhex(me["share"])
+        assert shares == {m["name"]: bytes.fromhex(m["key_share"]) for m in members if m is not me}
+        shares[name] = bytes.fromhex(me["key_share"])
         member_key = derive_member_key(shares, roster=roster, generation=generation)
         assert member_key.hex() == VECTORS["member_key"]
         assert confirmation(member_key).hex() == VECTORS["confirmation"]
-    secret = b"".join(bytes.fromhex(m["share"]) for m in members)
+    secret = b"".join(bytes.fromhex(m["key_share"]) for m in members)
     salt = hashlib.sha256(content).digest()
     assert written_hkdf(secret, salt, b"FedDC member key v1" + generation) == member_key
 
@@ -183,15 +183,15 @@ def test_the_member_key_depends_on_roster_generation_and_whose_share_is_whose() 
 @settings(deadline=None)
 def test_shares_cannot_flow_into_each_other(parts: list[bytes]) -> None:
     shares = dict(zip(NAMES, parts, strict=True))
-    if all(len(part) == SHARE_BYTES for part in parts):
+    if all(len(part) == KEY_SHARE_BYTES for part in parts):
         assert derive_member_key(shares, roster=ROSTER, generation=GENERATION)
     else:
-        with pytest.raises(MembershipError, match="a share has 32 bytes"):
+        with pytest.raises(MembershipError, match="a key share has 32 bytes"):
             derive_member_key(shares, roster=ROSTER, generation=GENERATION)
 
 
 def test_the_member_key_needs_a_share_of_everybody() -> None:
     shares = {hospital.name: hospital.share for hospital in HOSPITALS}
     for wrong in ({}, {"East": EAST.share}, shares | {"Zurich": bytes(32)}):
-        with pytest.raises(MembershipError, match="one share of every member"):
+        with pytest.raises(MembershipError, match="one key share of every member"):
             derive_member_key(wrong, roster=ROSTER, generation=GENERATION)

@@ -39,10 +39,11 @@ def test_different_lists_for_two_hospitals_lead_to_different_keys_and_nothing_op
     other_generation = generation_digest(other_list, experiment=EXPERIMENT, roster=ROSTER)
     check_announcements(other_list, experiment=EXPERIMENT, roster=ROSTER)
     assert other_generation != GENERATION
-    to_north = EAST.seal_shares(LIST)["North"]
+    to_north = EAST.seal_key_shares(LIST)["North"]
     with pytest.raises(MembershipError, match="does not open"):
-        NORTH.open_shares(
-            {"East": to_north, "West": second.seal_shares(other_list)["North"]}, other_generation
+        NORTH.open_key_shares(
+            {"East": to_north, "West": second.seal_key_shares(other_list)["North"]},
+            other_generation,
         )
     shares = {h.name: h.share for h in HOSPITALS}
     east_key = derive_member_key(shares, roster=ROSTER, generation=GENERATION)
@@ -112,7 +113,7 @@ def test_an_announcement_of_another_experiment_or_roster_is_refused() -> None:
 
 def test_a_signature_for_another_purpose_is_refused() -> None:
     statement = prefixed(b"North", b"e1", ROSTER.digest, NORTH.key.public)
-    for purpose in ("share", "roster", "Announcement"):
+    for purpose in ("key share", "roster", "Announcement"):
         signature = NORTH.identity.sign(purpose, statement)
         refused([LIST[0], replace(LIST[1], signature=signature), LIST[2]], "North did not sign")
 
@@ -130,11 +131,11 @@ def test_two_members_with_the_same_key_are_refused() -> None:
 def test_a_list_that_is_not_each_member_once_in_order_is_refused(
     positions: tuple[int, ...],
 ) -> None:
-    refused([LIST[position] for position in positions], "not of the roster's members")
+    refused([LIST[position] for position in positions], "do not match the roster's members")
 
 
 def test_an_announcement_too_many_is_refused() -> None:
-    refused([*LIST, Hospital("Zurich").announce()], "not of the roster's members")
+    refused([*LIST, Hospital("Zurich").announce()], "do not match the roster's members")
 
 
 def test_a_member_that_announces_something_that_is_no_key_is_refused() -> None:
@@ -153,7 +154,7 @@ def test_a_member_cannot_stop_the_others_with_a_key_they_cannot_seal_for() -> No
 
 @pytest.mark.parametrize("length", [0, 64, 1216, 1279, 1281])
 def test_an_announcement_of_another_length_is_refused(length: int) -> None:
-    with pytest.raises(MembershipError, match=f"North: an announcement of {length} bytes"):
+    with pytest.raises(MembershipError, match=f"North: invalid announcement of {length} bytes"):
         Announced.from_bytes("North", bytes(length))
 
 

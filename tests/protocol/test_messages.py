@@ -180,7 +180,7 @@ def test_a_request_cut_off_or_lengthened_is_not_the_coordinators() -> None:
 
 def test_a_signature_made_for_something_else_is_not_a_requests() -> None:
     body = SIGNED[:-64]
-    for purpose in ("roster", "audit head", "announcement", "share", "descriptor", ""):
+    for purpose in ("roster", "audit head", "announcement", "key share", "descriptor", ""):
         for statement in (body, hashlib.sha256(body).digest()):
             assert not is_signed_by(COORDINATOR.public, body + COORDINATOR.sign(purpose, statement))
 

@@ -164,7 +164,7 @@ def test_a_member_cannot_sign_in_the_coordinators_place() -> None:
         Roster.from_signed(signed(ROSTER.content, by=member))
 
 
-@pytest.mark.parametrize("purpose", ["announcement", "share", "Roster", "roster v1", ""])
+@pytest.mark.parametrize("purpose", ["announcement", "key share", "Roster", "roster v1", ""])
 def test_a_signature_for_another_purpose_does_not_count(purpose: str) -> None:
     with pytest.raises(RosterError, match="not signed"):
         Roster.from_signed(signed(ROSTER.content, purpose))

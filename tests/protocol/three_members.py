@@ -14,8 +14,8 @@ from protocol.membership import (
     check_announcements,
     derive_member_key,
     generation_digest,
-    open_shares,
-    seal_shares,
+    open_key_shares,
+    seal_key_shares,
 )
 from protocol.study.roster import Member, Roster
 
@@ -42,11 +42,11 @@ class Hospital:
             roster=roster or ROSTER,
         )
 
-    def seal_shares(
+    def seal_key_shares(
         self, announcements: Sequence[Announced], experiment: str = EXPERIMENT
     ) -> dict[str, bytes]:
         check_announcements(announcements, experiment=experiment, roster=ROSTER)
-        return seal_shares(
+        return seal_key_shares(
             self.share,
             self.identity,
             name=self.name,
@@ -55,10 +55,10 @@ class Hospital:
             announcements=announcements,
         )
 
-    def open_shares(
+    def open_key_shares(
         self, sealed: dict[str, bytes], generation: bytes, experiment: str = EXPERIMENT
     ) -> dict[str, bytes]:
-        return open_shares(
+        return open_key_shares(
             sealed,
             self.key,
             name=self.name,
@@ -68,7 +68,7 @@ class Hospital:
         )
 
     def member_key(self, sealed: dict[str, bytes], generation: bytes) -> bytes:
-        shares = self.open_shares(sealed, generation) | {self.name: self.share}
+        shares = self.open_key_shares(sealed, generation) | {self.name: self.share}
         return derive_member_key(shares, roster=ROSTER, generation=generation)
 
 
@@ -87,7 +87,7 @@ GENERATION = generation_digest(LIST, experiment=EXPERIMENT, roster=ROSTER)
 
 def carried(announcements: Sequence[Announced] = LIST) -> dict[str, dict[str, bytes]]:
     """What an honest coordinator brings to each hospital: the others' sealed shares, by sender."""
-    sealed = {hospital.name: hospital.seal_shares(announcements) for hospital in HOSPITALS}
+    sealed = {hospital.name: hospital.seal_key_shares(announcements) for hospital in HOSPITALS}
     return {to: {sender: sealed[sender][to] for sender in NAMES if sender != to} for to in NAMES}
 
 

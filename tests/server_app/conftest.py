@@ -69,7 +69,7 @@ class Coordinator:
         place = HospitalFolder(self.study.folder.parent / name)
         card, _ = initialise(place, name, "")
         study_members.add(self.study, card)
-        place.keep_connection(self.study.connection())
+        place.save_connection(self.study.connection())
         self.hospitals[name] = place
         return place
 
@@ -121,7 +121,7 @@ def new_coordinator() -> Iterator[Callable[[str], Coordinator]]:
             name="hearts",
             address=f"{host}:{free_port()}",
             listen="",
-            internal_port=free_port(2),  # the next one is the waiting room's
+            internal_port=free_port(2),  # the next one is the long-poll server's
         )
         made.append(Coordinator(study))
         return made[-1]

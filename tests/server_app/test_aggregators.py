@@ -7,10 +7,11 @@ from flwr.serverapp import strategy as flower
 
 from protocol.schedule import Ending, Leg
 from server_app.config.aggregators import build_aggregator, cohort_size
-from server_app.config.run_config import Aggregator, Settings
+from server_app.config.method_settings import Aggregator
+from server_app.config.run_config import Settings
 from strategies.aggregators.geometric_median import GeometricMedian
 from strategies.aggregators.radon import RadonPoint
-from strategies.routing.planner import Planner
+from strategies.routing.planner import ModelRef, Planner
 
 ROUTE_SEED = bytes(range(32))
 
@@ -68,11 +69,11 @@ SETTINGS: list[tuple[str, dict[str, Any], str, float]] = [
     ("fedyogi", {}, "eta", 0.1),
     ("fedadagrad", {"server_learning_rate": 0.4}, "eta", 0.4),
     ("fedadagrad", {}, "eta", 0.1),
-    ("trimmed-mean", {"trim": 0.1}, "beta", 0.1),
-    ("krum", {"malicious": 2}, "num_malicious_nodes", 2),
-    ("multi-krum", {"malicious": 2}, "num_malicious_nodes", 2),
-    ("bulyan", {"malicious": 1}, "num_malicious_nodes", 1),
-    ("qfedavg", {"fairness": 0.6}, "q", 0.6),
+    ("trimmed-mean", {"trim_fraction": 0.1}, "beta", 0.1),
+    ("krum", {"krum_malicious": 2}, "num_malicious_nodes", 2),
+    ("multi-krum", {"krum_malicious": 2}, "num_malicious_nodes", 2),
+    ("bulyan", {"krum_malicious": 1}, "num_malicious_nodes", 1),
+    ("qfedavg", {"qfedavg_q": 0.6}, "q", 0.6),
     ("radon", {"radon_iterations": 2}, "iterations", 2),
 ]
 
@@ -89,7 +90,7 @@ def test_qfedavg_undoes_the_hospitals_own_learning_rate() -> None:
 
 
 def test_krum_selects_one_model() -> None:
-    assert build("krum", malicious=2).num_nodes_to_select == 1
+    assert build("krum", krum_malicious=2).num_nodes_to_select == 1
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_multi_krum_leaves_out_as_many_of_a_leg_as_may_be_malicious(
     hospitals: int, fraction: float, malicious: int, selected: int
 ) -> None:
     # Counted in the whole study, all of a small cohort would be selected, attackers too.
-    built = build("multi-krum", hospitals=hospitals, fraction=fraction, malicious=malicious)
+    built = build("multi-krum", hospitals=hospitals, fraction=fraction, krum_malicious=malicious)
 
     assert built.num_nodes_to_select == selected
 
@@ -112,7 +113,7 @@ def test_a_leg_has_as_many_hospitals_as_the_planner_draws(hospitals: int, fracti
     planner: Any = Planner(
         hospitals=hospitals,
         last_leg=9,
-        start=("aggregate", b""),  # type: ignore[arg-type]
+        start=("aggregate", ModelRef("")),  # type: ignore[arg-type]
         permutation="uniform",
         fraction=fraction,
         route_seed=ROUTE_SEED,

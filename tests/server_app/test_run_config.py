@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from lab.flower import simulate
 from learning.data import DataError
-from learning.local_data import load_dataset, load_shares
+from learning.local_data import load_dataset, load_partitions
 from learning.models import ModelError
 from learning.settings import LocalSettings, TrainingSettings
 from operation.config import SettingsError, SettingsGroup
-from protocol.schedule import Schedule
 from server_app.config.run_config import AlgorithmSettings, Settings, preflight
+from server_app.config.settings_docs import generated
 from tests.conftest import TINY
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -40,6 +40,36 @@ def test_pyproject_lists_every_setting_with_its_default() -> None:
     assert {key: type(value) for key, value in listed.items()} == {
         key: type(value) for key, value in Settings.defaults().items()
     }
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "docs/settings.md"])
+def test_the_generated_files_say_what_the_declarations_say(name: str) -> None:
+    path = PROJECT / name
+
+    assert path.read_text(encoding="utf-8") == generated(PROJECT)[path], "run `make settings`"
+
+
+def test_a_declaration_decides_what_the_generated_files_say(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    project, page = tmp_path / "pyproject.toml", tmp_path / "docs" / "settings.md"
+    project.write_text("[tool.flwr.app.config]\nold = 1\n\n[tool.ruff]\nx = 1\n", encoding="utf-8")
+    page.write_text(
+        "Before.\n<!-- settings: data -->\nold\n<!-- end -->\nAfter.\n", encoding="utf-8"
+    )
+
+    files = generated(tmp_path)
+
+    assert tomllib.loads(files[project])["tool"] == {
+        "flwr": {"app": {"config": Settings.defaults()}},
+        "ruff": {"x": 1},
+    }
+    lines = files[page].splitlines()
+    assert lines[:2] == ["Before.", "<!-- settings: data -->"]
+    assert lines[-2:] == ["<!-- end -->", "After."]
+    assert [line.split("`")[1] for line in lines[4:-2]] == list(LocalSettings.key_names())
+    assert "| `held-out` | `8` | 0 or more | Examples per hospital that it never" in files[page]
+    assert "| `test-fraction` | `0.2` | above 0, below 1 |" in files[page]
+    assert '| `device` | `"cpu"` | `cpu`, `cuda` |' in files[page]
 
 
 def test_a_key_belongs_to_one_group() -> None:
@@ -72,7 +102,7 @@ def test_settings_left_out_have_their_defaults() -> None:
             "proximal-mu": st.floats(0, 10),
             "learning-rate": st.floats(1e-6, 10),
             "run-dir": st.text(max_size=10),
-            "samples": st.integers(1, 1000),
+            "examples": st.integers(1, 1000),
             "seed": st.integers(0, 2**63 - 1),
         },
     )
@@ -128,9 +158,9 @@ WRONG: list[tuple[str, Any, str]] = [
     ("proximal-mu", float("inf"), "must be a finite number, got inf"),
     ("server-learning-rate", -0.1, "must be at least 0.0, got -0.1"),
     ("server-momentum", 1.0, "must be less than 1.0, got 1.0"),
-    ("malicious", -1, "must be at least 0, got -1"),
-    ("trim", 0.5, "must be less than 0.5, got 0.5"),
-    ("fairness", -0.1, "must be at least 0.0, got -0.1"),
+    ("krum-malicious", -1, "must be at least 0, got -1"),
+    ("trim-fraction", 0.5, "must be less than 0.5, got 0.5"),
+    ("qfedavg-q", -0.1, "must be at least 0.0, got -0.1"),
     ("radon-iterations", 0, "must be at least 1, got 0"),
     ("radon-iterations", 5, "must be at most 4, got 5"),
     ("hospitals", 1, "must be at least 2, got 1"),
@@ -163,14 +193,14 @@ WRONG: list[tuple[str, Any, str]] = [
     ("data-dir", ["a"], "must be text, got ['a']"),
     ("image-size", 1025, "must be at most 1024, got 1025"),
     ("image-mode", "colour", "must be one of 'auto', 'grey' or 'rgb', got 'colour'"),
-    ("test-share", 0.0, "must be more than 0.0, got 0.0"),
-    ("test-share", 1, "must be less than 1.0, got 1.0"),
+    ("test-fraction", 0.0, "must be more than 0.0, got 0.0"),
+    ("test-fraction", 1, "must be less than 1.0, got 1.0"),
     ("split", "random", "must be one of 'equal', "),
-    ("samples", 0, "must be at least 1, got 0"),
+    ("examples", 0, "must be at least 1, got 0"),
     ("held-out", -1, "must be at least 0, got -1"),
     ("classes-per-hospital", 0, "must be at least 1, got 0"),
-    ("smallest-share", 1.0, "must be less than 1.0, got 1.0"),
-    ("smallest", 0, "must be at least 1, got 0"),
+    ("skew-small-fraction", 1.0, "must be less than 1.0, got 1.0"),
+    ("skew-min-examples", 0, "must be at least 1, got 0"),
     ("device", "tpu", "must be one of 'cpu' or 'cuda', got 'tpu'"),
     ("threads", 0, "must be at least 1, got 0"),
     ("threads", 257, "must be at most 256, got 257"),
@@ -205,12 +235,12 @@ def test_an_unknown_key_is_named(key: str) -> None:
 
 
 NOT_TOGETHER: list[tuple[dict[str, Any], str]] = [
-    ({"schedule": "random", "daisy_period": 0}, r"schedule = random needs .* got 0 and 5"),
-    ({"schedule": "random", "daisy_period": 6}, r"schedule = random needs .* got 6 and 5"),
-    ({"schedule": "random", "aggregation_period": 0}, r"schedule = random needs .* got 1 and 0"),
-    ({"schedule": "random", "ramp": True}, r"schedule = random can't be combined with ramp"),
-    ({"schedule": "random", "tail": 0.1}, r"schedule = random can't be combined with ramp"),
-    ({"ramp": True, "aggregation_period": 0}, r"ramp needs an aggregation-period of at least 1"),
+    ({"schedule": "random", "daisy_period": 0}, r"needs daisy-period ≤ .* got 0 and 5"),
+    ({"schedule": "random", "daisy_period": 6}, r"needs daisy-period ≤ .* got 6 and 5"),
+    ({"schedule": "random", "aggregation_period": 0}, r"needs daisy-period ≤ .* got 1 and 0"),
+    ({"schedule": "random", "ramp": True}, r"random schedule can't be combined with ramp"),
+    ({"schedule": "random", "tail": 0.1}, r"random schedule can't be combined with ramp"),
+    ({"ramp": True, "aggregation_period": 0}, r"ramp needs an aggregation-period"),
     ({"aggregator": "median", "weighting": "examples"}, r"weighting = examples has no effect"),
     ({"aggregator": "krum", "weighting": "chain-examples"}, r"aggregator = krum: set weighting"),
     ({"aggregator": "qfedavg"}, r"qfedavg .* needs daisy-period = 0 and fraction = 1, got 1 and"),
@@ -248,15 +278,8 @@ def test_what_the_settings_accept_the_schedule_accepts(changes: dict[str, Any]) 
         chosen = parse(**changes).algorithm
     except SettingsError:
         return
-    schedule = Schedule(
-        20,
-        chosen.daisy_period or None,
-        chosen.aggregation_period or None,
-        ramp=chosen.ramp,
-        tail=chosen.tail,
-        secret=bytes(32) if chosen.schedule == "random" else None,
-    )
-    assert sum(leg.local_rounds for leg in schedule.legs) == 20
+    legs = chosen.to_schedule(bytes(32)).legs
+    assert sum(leg.local_rounds for leg in legs) == chosen.rounds
 
 
 # --- preflight: what only data, network and aggregator can tell -----------------------------------
@@ -266,7 +289,7 @@ def test_what_the_settings_accept_the_schedule_accepts(changes: dict[str, Any]) 
 def _nothing_cached() -> Iterator[None]:
     yield
     load_dataset.cache_clear()
-    load_shares.cache_clear()
+    load_partitions.cache_clear()
 
 
 def tiny(**changes: Any) -> Settings:
@@ -288,17 +311,21 @@ def test_preflight_lets_a_sound_run_start_and_leaves_no_trace(
 IMPOSSIBLE: list[tuple[dict[str, Any], type[ValueError], str]] = [
     ({"dataset": "brest-cancer"}, DataError, "unknown data set 'brest-cancer'"),
     ({"dataset": "csv", "data_dir": "/nowhere/x.csv"}, DataError, "nowhere"),
-    ({"samples": 500}, DataError, "lower hospitals, samples or held-out"),
-    ({"hospitals": 600}, DataError, "lower hospitals, samples or held-out"),
+    ({"examples": 500}, DataError, "lower hospitals, examples or held-out"),
+    ({"hospitals": 600}, DataError, "lower hospitals, examples or held-out"),
     ({"split": "natural"}, DataError, "natural needs each example's hospital"),
-    ({"split": "pathological"}, DataError, "samples must be a multiple"),
+    ({"split": "pathological"}, DataError, "examples must be a multiple"),
     ({"model": "mpl"}, ModelError, "did you mean 'mlp'"),
     ({"model": "mnist-cnn", "model_options": "{}"}, ModelError, "needs images"),
     ({"model_options": '{"hiden": [3]}'}, ModelError, "'hiden' is not an option of mlp"),
     ({"loss": "hinge"}, ModelError, "loss = hinge needs two classes and one output"),
-    ({"aggregator": "krum", "malicious": 2}, SettingsError, "only among 7 or more; a leg has 6"),
-    ({"aggregator": "multi-krum", "malicious": 2}, SettingsError, "only among 7 or more"),
-    ({"aggregator": "bulyan", "malicious": 1}, SettingsError, "only among 7 or more"),
+    (
+        {"aggregator": "krum", "krum-malicious": 2},
+        SettingsError,
+        "only among 7 or more; a leg has 6",
+    ),
+    ({"aggregator": "multi-krum", "krum-malicious": 2}, SettingsError, "only among 7 or more"),
+    ({"aggregator": "bulyan", "krum-malicious": 1}, SettingsError, "only among 7 or more"),
     ({"aggregator": "krum", "fraction": 0.3}, SettingsError, "a leg has 2"),
     # 30·5 + 5 + 5·2 + 2 parameters, and two more hospitals than that.
     ({"aggregator": "radon"}, SettingsError, r"at least 169 hospitals for a model of 167 train"),
@@ -320,9 +347,9 @@ def test_preflight_lets_a_radon_point_with_enough_hospitals_start() -> None:
     linear = {"model": "linear", "model_options": "{}", "aggregator": "radon"}
 
     # 30·2 + 2 parameters; with two hospitals more there is a Radon point.
-    preflight(tiny(**linear, hospitals=64, samples=3, held_out=0))
+    preflight(tiny(**linear, hospitals=64, examples=3, held_out=0))
     with pytest.raises(SettingsError, match="at least 64 hospitals"):
-        preflight(tiny(**linear, hospitals=63, samples=3, held_out=0))
+        preflight(tiny(**linear, hospitals=63, examples=3, held_out=0))
 
 
 def test_preflight_refuses_a_hospital_without_training_examples(tmp_path: Path) -> None:
@@ -336,11 +363,11 @@ def test_preflight_refuses_a_hospital_without_training_examples(tmp_path: Path) 
             "dataset": "csv",
             "data-dir": str(tmp_path / "study.csv"),
             "group-column": "patient",
-            "silo-column": "clinic",
+            "hospital-column": "clinic",
             "split": "natural",
             "held-out": 2,
             "hospitals": 2,
-            "test-share": 0.1,
+            "test-fraction": 0.1,
         },
         source="test",
     )
@@ -355,7 +382,7 @@ def test_preflight_refuses_names_that_no_roster_can_hold(tmp_path: Path) -> None
     natural = {"dataset": "csv", "data_dir": str(tmp_path / "study.csv"), "split": "natural"}
 
     with pytest.raises(DataError, match="names can't be on a roster") as refused:
-        preflight(tiny(**natural, silo_column="clinic", hospitals=2))
+        preflight(tiny(**natural, hospital_column="clinic", hospitals=2))
     assert "\n" not in str(refused.value)
 
 

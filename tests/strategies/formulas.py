@@ -114,8 +114,8 @@ ALGORITHMS: dict[str, tuple[dict[str, Any], Callable[[], Step]]] = {
     "fedadagrad": ({}, lambda: adaptive("adagrad")),
     "median": ({}, lambda: median),
     "trimmed-mean": ({}, lambda: trimmed),
-    "krum": ({"malicious": 1}, lambda: krum),
-    "multi-krum": ({"malicious": 1}, lambda: multi_krum),
-    "bulyan": ({"malicious": 1, "hospitals": 8}, lambda: bulyan),
+    "krum": ({"krum_malicious": 1}, lambda: krum),
+    "multi-krum": ({"krum_malicious": 1}, lambda: multi_krum),
+    "bulyan": ({"krum_malicious": 1, "hospitals": 8}, lambda: bulyan),
     "qfedavg": ({"daisy_period": 0}, lambda: q_fair),
 }

@@ -18,8 +18,6 @@ from protocol.records import from_records, to_records
 from tests.strategies.misconduct import answers, in_leg, tampers
 from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, run, tiny
 
-pytestmark = pytest.mark.usefixtures("clock")
-
 
 def other_shape(model: ModelState) -> ModelState:
     name = min(model.parameters)
@@ -103,7 +101,7 @@ def test_a_handed_over_model_that_does_not_fit_is_refused_by_its_recipient() -> 
 
 def test_a_request_parked_by_a_refusal_is_the_same_also_after_an_absence() -> None:
     # The refusal moves the hospital's audit trail on, which a new request would have to tell.
-    settings = tiny(sealing=True, rounds=6, aggregation_period=6)
+    settings = tiny(sealed=True, rounds=6, aggregation_period=6)
     refused = answers(Refusal(code=RefusalCode.INTERNAL_ERROR))  # a full disk, say
     outcome = run(UnrulyGrid(settings, in_leg(2, 3, refused), away={3: {3}}))
     assert [outcome.diary.reports[leg].missing.get(NAMES[3]) for leg in (2, 3, 4)] == [
@@ -119,7 +117,7 @@ def test_a_request_parked_by_a_refusal_is_the_same_also_after_an_absence() -> No
 
 def test_a_model_that_may_not_go_to_its_recipient_goes_to_another() -> None:
     declines = answers(Refusal(code=RefusalCode.TOO_MANY_TO_ONE))
-    outcome = run(UnrulyGrid(tiny(sealing=True, rounds=6), in_leg(2, 3, declines)))
+    outcome = run(UnrulyGrid(tiny(sealed=True, rounds=6), in_leg(2, 3, declines)))
     reports = outcome.diary.reports
     assert reports[2].missing == {NAMES[3]: "refused: too-many-to-one"}
     assert (reports[2].parked, reports[2].lost_chains) == ((), 0)
@@ -134,6 +132,6 @@ def test_an_unsealed_hand_over_is_not_forwarded_where_sealing_was_agreed() -> No
         bare = trained.model_copy(update={"sealed": False, "payload": b"readable"})
         return Message(to_records(encode(bare)), reply_to=message)
 
-    outcome = run(UnrulyGrid(tiny(sealing=True, rounds=6), in_leg(2, 3, opened)))
+    outcome = run(UnrulyGrid(tiny(sealed=True, rounds=6), in_leg(2, 3, opened)))
     assert outcome.diary.reports[2].missing == {NAMES[3]: "did not seal its model"}
     assert not any(b"readable" in data for _, data in outcome.grid.asked)

@@ -34,8 +34,6 @@ from tests.strategies.misconduct import (
 )
 from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, run, tiny
 
-pytestmark = pytest.mark.usefixtures("clock")
-
 
 @pytest.mark.parametrize(
     ("conduct", "reason"),
@@ -46,8 +44,8 @@ pytestmark = pytest.mark.usefixtures("clock")
         (sends(RecordDict()), "unreadable reply: not a FedDC message"),
         (sends(to_records(b"\x00" * 100)), "unreadable reply: does not begin like a message"),
         (answers(Refusal(code=RefusalCode.INTERNAL_ERROR)), "refused: internal-error"),
-        (answers(Introduction(hospital="me")), "answered something else"),
-        (answers(Announcement(examples=3)), "answered something else"),
+        (answers(Introduction(hospital="me")), "unexpected reply type"),
+        (answers(Announcement(examples=3)), "unexpected reply type"),
         (
             answers(
                 Trained(
@@ -59,7 +57,7 @@ pytestmark = pytest.mark.usefixtures("clock")
                     held_out_accuracy=None,
                 )
             ),
-            "answered something else",  # it is leg 2 that was asked for
+            "unexpected reply type",  # it is leg 2 that was asked for
         ),
     ],
     ids=[
@@ -78,7 +76,7 @@ def test_a_hospital_that_does_not_answer_is_parked_and_named_and_asked_again(
     conduct: Conduct, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     logging.getLogger("flwr").addHandler(caplog.handler)
-    outcome = run(UnrulyGrid(tiny(sealing=True, rounds=8), in_leg(2, 4, conduct)))
+    outcome = run(UnrulyGrid(tiny(sealed=True, rounds=8), in_leg(2, 4, conduct)))
     logging.getLogger("flwr").removeHandler(caplog.handler)
     reports, grid = outcome.diary.reports, outcome.grid
     assert dict(reports[2].missing) == {NAMES[4]: reason}
@@ -99,7 +97,7 @@ def test_a_hospital_that_does_not_answer_is_parked_and_named_and_asked_again(
 
 
 def test_the_same_request_gives_the_same_model_so_lateness_changes_only_routes() -> None:
-    grid = run(UnrulyGrid(tiny(sealing=True, rounds=4), in_leg(2, 4, keeps_silent))).grid
+    grid = run(UnrulyGrid(tiny(sealed=True, rounds=4), in_leg(2, 4, keeps_silent))).grid
     models = [
         decode_reply(answer).payload
         for (position, data), (_, answer) in zip(grid.asked, grid.answered, strict=True)
@@ -110,7 +108,7 @@ def test_the_same_request_gives_the_same_model_so_lateness_changes_only_routes()
 
 
 def test_a_hospital_that_never_answers_does_not_stop_the_others() -> None:
-    outcome = run(UnrulyGrid(tiny(aggregation_period=12, sealing=True), always(1, is_deaf)))
+    outcome = run(UnrulyGrid(tiny(aggregation_period=12, sealed=True), always(1, is_deaf)))
     reports = outcome.diary.reports
     assert reports[1].missing == {NAMES[1]: "no answer in 30 s"}
     for leg in range(2, 13):  # from then on nobody waits for it that long
@@ -138,7 +136,7 @@ def test_at_an_aggregation_the_missing_are_left_out_and_go_on_from_it() -> None:
 
 
 def test_who_owes_a_hand_over_is_named_at_the_aggregation_that_does_not_ask_for_it() -> None:
-    outcome = run(UnrulyGrid(tiny(rounds=12, sealing=True), in_leg(11, 2, is_deaf)))
+    outcome = run(UnrulyGrid(tiny(rounds=12, sealed=True), in_leg(11, 2, is_deaf)))
     # In this leg it was to keep its model, so that no other's waits for it.
     assert outcome.grid.requests(11)[2].recipient == NAMES[2]
     assert set(outcome.grid.requests(12)) == {0, 1, 3, 4, 5}

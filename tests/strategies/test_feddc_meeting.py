@@ -6,27 +6,25 @@ import pytest
 from flwr.app import Message
 
 from protocol.messages import (
-    ExchangeShares,
+    ExchangeKeyShares,
     Hello,
     Introduction,
-    OpenShares,
+    KeyShares,
+    OpenKeyShares,
     Ready,
     Refusal,
     RefusalCode,
     SetUp,
-    Shares,
     TrainLeg,
     decode_reply,
     encode,
 )
 from protocol.records import from_records, to_records
 from protocol.study.simulated_study import simulated_study
-from strategies.session.members import ExperimentFailed, QuorumNotReached
-from tests.strategies.conftest import Clock
+from strategies.session.quorum import ExperimentFailed, QuorumNotReached
+from tests.fake_clock import FakeClock
 from tests.strategies.misconduct import Rule, answers, at, is_deaf, raises
 from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, prepare, run, tiny
-
-pytestmark = pytest.mark.usefixtures("clock")
 
 
 @pytest.mark.parametrize(
@@ -34,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("clock")
     [
         (at(Hello, 2, raises), "node 102 did not introduce itself: Flower error 2"),
         (at(Hello, 2, is_deaf), "node 102 did not introduce itself: no answer in 120 s"),
-        (at(Hello, 2, answers(Shares())), "node 102 did not introduce itself"),
+        (at(Hello, 2, answers(KeyShares())), "node 102 did not introduce itself"),
         (
             at(Hello, 2, answers(Introduction(hospital="alias"))),
             "alias, which is not on the roster",
@@ -44,15 +42,24 @@ pytestmark = pytest.mark.usefixtures("clock")
             at(SetUp, 2, answers(Refusal(code=RefusalCode.DESCRIPTOR_REFUSED))),
             f"{NAMES[2]} did not agree: refused: descriptor-refused",
         ),
-        (at(SetUp, 2, answers(Shares())), f"{NAMES[2]} did not agree: it answered something else"),
-        (at(ExchangeShares, 2, is_deaf), f"{NAMES[2]} did not exchange keys: no answer in 120 s"),
-        (at(ExchangeShares, 2, answers(Shares(payload=b"?"))), f"{NAMES[2]} sent no shares"),
         (
-            at(OpenShares, 2, answers(Refusal(code=RefusalCode.KEYS_REFUSED))),
+            at(SetUp, 2, answers(KeyShares())),
+            f"{NAMES[2]} did not agree: unexpected reply type",
+        ),
+        (
+            at(ExchangeKeyShares, 2, is_deaf),
+            f"{NAMES[2]} did not exchange keys: no answer in 120 s",
+        ),
+        (
+            at(ExchangeKeyShares, 2, answers(KeyShares(payload=b"?"))),
+            f"{NAMES[2]} sent no key shares",
+        ),
+        (
+            at(OpenKeyShares, 2, answers(Refusal(code=RefusalCode.KEYS_REFUSED))),
             f"{NAMES[2]} did not make its key: refused: keys-refused",
         ),
         (
-            at(OpenShares, 2, answers(Ready(confirmation="ab" * 32))),
+            at(OpenKeyShares, 2, answers(Ready(confirmation="ab" * 32))),
             "did not derive the same member key",
         ),
     ],
@@ -60,7 +67,7 @@ pytestmark = pytest.mark.usefixtures("clock")
 def test_an_experiment_begins_with_all_members_agreed_or_not_at_all(
     rule: Rule, message: str
 ) -> None:
-    grid = UnrulyGrid(tiny(sealing=True), rule)
+    grid = UnrulyGrid(tiny(sealed=True), rule)
     with pytest.raises(ExperimentFailed, match=message):
         run(grid)
     assert not any(isinstance(r, TrainLeg) for _, _, r in grid.conversation())
@@ -74,13 +81,13 @@ def test_an_experiment_begins_with_all_members_agreed_or_not_at_all(
     ],
 )
 def test_exactly_the_members_must_be_connected(
-    connected: int, error: type[Exception], message: str, clock: Clock
+    connected: int, error: type[Exception], message: str
 ) -> None:
-    grid = UnrulyGrid(tiny(hospitals=connected))
+    grid, clock = UnrulyGrid(tiny(hospitals=connected)), FakeClock(0.0)
     with pytest.raises(error, match=message):
-        run(grid, roster=simulated_study(3, NAMES[:5]).roster)
+        run(grid, roster=simulated_study(3, NAMES[:5]).roster, clock=clock)
     assert grid.asked == []
-    assert clock.now < 121
+    assert clock.now() < 121
 
 
 @pytest.mark.parametrize("weighting", ["examples", "chain-examples"])

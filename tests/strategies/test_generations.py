@@ -14,7 +14,7 @@ from client_app.hospital.hospital import Hospital
 from client_app.hospital.policy import Policy
 from client_app.state.store import MappingStore
 from lab.flower.in_process import InProcessGrid
-from learning.data import Examples, Share
+from learning.data import Examples, Partition
 from learning.settings import TrainingSettings
 from learning.trainer import Network, TaskSpec
 from protocol.descriptor import Descriptor
@@ -22,7 +22,7 @@ from protocol.keys import Identity
 from protocol.messages import (
     Announcement,
     Carries,
-    ExchangeShares,
+    ExchangeKeyShares,
     Refusal,
     RefusalCode,
     SetUp,
@@ -33,9 +33,9 @@ from protocol.messages import (
 )
 from protocol.records import from_records, to_records
 from protocol.study.roster import Member, Roster
-from strategies.feddc import FedDC
 from strategies.session.journal import DiskJournal
 from strategies.session.observer import LegReport, Observer
+from tests.strategies.unruly_grid import make_feddc
 
 NAMES = ("east", "north", "south", "west")
 ALL = (*NAMES, "centre")
@@ -53,11 +53,11 @@ def roster(names: Iterable[str], generation: int) -> Roster:
 FIRST, SECOND = roster(NAMES, 1), roster(ALL, 2)
 
 
-def share(name: str) -> Share:
+def share(name: str) -> Partition:
     rng = np.random.default_rng(ALL.index(name))
     features = rng.normal(size=(8, 4)).astype(np.float32)
     held_out = Examples(features[:5], np.arange(5) % 2)
-    return Share(name, Examples(features, np.arange(8) % 2), held_out)
+    return Partition(name, Examples(features, np.arange(8) % 2), held_out)
 
 
 class Study(InProcessGrid):
@@ -84,7 +84,7 @@ class Study(InProcessGrid):
             MappingStore(self.memories[name]),
             identity=IDENTITIES[name],
             roster=self.pinned[name],
-            policy=Policy.parse({"max-share-per-recipient": 1.0}, source="test"),
+            policy=Policy.parse({"maximum-fraction-per-recipient": 1.0}, source="test"),
         )
 
     def _deliver(self, message: Message) -> Message:
@@ -130,7 +130,7 @@ def run(study: Study, operator: Operator, newest: list[Roster], **changes: Any) 
         "newest_roster": lambda: newest[0],
     }
     arrays = ArrayRecord({name: Array(array) for name, array in parameters.items()})
-    return FedDC(FedAvg(), **given | changes).start(
+    return make_feddc(FedAvg(), **given | changes).start(
         study, arrays, num_rounds=12, timeout=5, train_config=config
     )
 
@@ -193,7 +193,7 @@ def test_a_run_killed_while_it_opens_an_generation_goes_on(tmp_path: Path) -> No
             (message,) = messages
             request = decode_signed_request(from_records(message.content))
             second = self.pinned["east"] is SECOND
-            if self.doomed and second and isinstance(request, ExchangeShares):
+            if self.doomed and second and isinstance(request, ExchangeKeyShares):
                 self.doomed = False
                 raise Killed
             return super().push_messages([message])

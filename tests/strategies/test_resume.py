@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedYogi, Strategy
 
 from strategies.session.journal import DiskJournal, JournalError
-from strategies.session.members import ExperimentFailed
+from strategies.session.quorum import ExperimentFailed
 from tests.strategies.unruly_grid import UnrulyGrid, prepare, tiny
 
 EXPERIMENT = "study-1"
@@ -74,7 +74,7 @@ def assert_resumes(
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_anywhere_a_run_goes_on_to_the_same_model(tmp_path: Path, after: bool) -> None:
-    settings = {"sealing": True, "rounds": 4, "aggregation_period": 2, "hospitals": 3}
+    settings = {"sealed": True, "rounds": 4, "aggregation_period": 2, "hospitals": 3}
     expected, calls = undisturbed(tmp_path, FedAdam, **settings)
     for at in range(4, calls + 1):  # after the greeting, which is no part of the experiment
         assert_resumes(tmp_path / f"{at}", FedAdam, expected, at, after, **settings)
@@ -120,7 +120,7 @@ def test_the_plan_is_on_disk_before_the_first_request_of_its_leg(tmp_path: Path)
         def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
             state = DiskJournal(tmp_path).load() or {}
             if self.leg and self.leg not in seen and self.leg <= 12:
-                seen[self.leg] = None if state.get("present") is None else state["legs_done"]
+                seen[self.leg] = None if state.get("planned_cohort") is None else state["legs_done"]
             return super().push_messages(messages)
 
     run(Watched(tiny()), FedAvg(), DiskJournal(tmp_path))

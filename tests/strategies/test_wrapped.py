@@ -35,7 +35,7 @@ def test_every_aggregate_is_the_strategys_own_with_hand_overs_between(
     run_open: Any, case: str
 ) -> None:
     changes, formula = ALGORITHMS[case]
-    run = run_open(aggregator=case.split(",")[0], sealing=case == "fedavg", **changes)
+    run = run_open(aggregator=case.split(",")[0], sealed=case == "fedavg", **changes)
     found = aggregations(run)
     assert [a.leg for a in found] == ([1, 2, 3] if case == "qfedavg" else [4, 8, 12])
     assert all(len(a.states) == run.settings.algorithm.hospitals for a in found)

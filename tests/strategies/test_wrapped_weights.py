@@ -41,7 +41,7 @@ def visited(run: Run, a: Aggregation) -> list[set[int]]:
 def test_weights_are_equal_or_by_examples_or_by_examples_along_the_chain(
     run_open: Any, weighting: str, aggregator: str
 ) -> None:
-    changes = {"split": "skewed", "smallest": 3, "weighting": weighting}
+    changes = {"split": "skewed", "skew_min_examples": 3, "weighting": weighting}
     run = run_open(aggregator=aggregator, **changes)
     sizes = examples(run)
     assert len(set(sizes)) >= 4
@@ -63,7 +63,7 @@ def test_weights_are_equal_or_by_examples_or_by_examples_along_the_chain(
 
 
 def test_a_weight_along_the_chain_counts_no_hospital_twice_and_starts_anew(run_open: Any) -> None:
-    run = run_open(split="skewed", smallest=3, weighting="chain-examples", rounds=8)
+    run = run_open(split="skewed", skew_min_examples=3, weighting="chain-examples", rounds=8)
     sizes = examples(run)
     lines = Path(run.settings.algorithm.run_dir, "metrics.jsonl").read_text("utf-8").splitlines()
     events = [event for event in map(json.loads, lines) if event["event"] == "hospital"]

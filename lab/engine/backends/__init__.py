@@ -1,1 +1,1 @@
-"""How the engine trains a stack of models: in one batched call, or one by one."""
+"""Backends that train a stack of models: in one batched call, or one by one."""

@@ -1,4 +1,4 @@
-"""The ways to train a leg, and which of them is fastest here: measured, not guessed."""
+"""Prepare a training backend; `auto` measures which is fastest on this machine."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ import torch
 from lab.engine.data import HospitalData
 from lab.engine.routes import Work
 from lab.engine.stack import Stack
-from lab.engine.training import Anchors, Training, Way
+from lab.engine.training import Anchors, Backend, Training
 from learning.data import Examples
 from learning.models import ModelError
 from learning.settings import TrainingSettings
@@ -23,17 +23,17 @@ from protocol.model_bytes import ModelState
 
 from .batched import Batched
 from .looped import Looped
-from .optimise_network import quicken
+from .optimise_network import optimise_network
 
 _TRIAL_HOSPITALS = 32
 _TRIAL_TURNS, _TURN_SECONDS = 3, 0.07
-# Convolutions of this size fill a core by themselves; batching them was slower on every CPU tried.
+# Seconds of a step. Longer ones fill a core by themselves: batching them was slower on every CPU.
 _LONG_STEP = 0.02
 
 
 @dataclass(frozen=True)
-class Ground:
-    """What any way of training stands on."""
+class TrainingInputs:
+    """The inputs of every backend."""
 
     training: TrainingSettings
     task: TaskSpec
@@ -45,96 +45,96 @@ class Ground:
 
 
 @dataclass(frozen=True)
-class Trainers:
-    """A way of training with the stack that it trains."""
+class PreparedBackend:
+    """A backend ready to train, and the stack of models it trains."""
 
-    way: Way
+    backend: Backend
     stack: Stack
     training: Training
 
 
-def trainers(way: Way, ground: Ground) -> Trainers:
-    """Return the way asked for; `auto` tries what the network allows and takes the fastest."""
-    return prepared(_fastest(ground) if way == "auto" else way, ground)
+def prepare(backend: Backend, inputs: TrainingInputs) -> PreparedBackend:
+    """Prepare the requested backend; `auto` tries those that fit the network."""
+    return _prepare(_fastest(inputs) if backend == "auto" else backend, inputs)
 
 
-def prepared(way: Way, ground: Ground) -> Trainers:
-    """Make stack and data for one way of training; the models are still to be filled in."""
-    layout = torch.channels_last if way == "loop-channels-last" else torch.contiguous_format
+def _prepare(backend: Backend, inputs: TrainingInputs) -> PreparedBackend:
+    """Allocate stack and data for one backend; the caller fills in the models."""
+    layout = torch.channels_last if backend == "loop-channels-last" else torch.contiguous_format
     networks = [
         Network(
-            ground.training, ground.task, seed=0, device=ground.device.type, memory_format=layout
+            inputs.training, inputs.task, seed=0, device=inputs.device.type, memory_format=layout
         )
-        for _ in range(1 if way == "batched" else ground.workers)
+        for _ in range(1 if backend == "batched" else inputs.workers)
     ]
-    quicken(networks, ground.task.shape, channels_last=way == "loop-channels-last")
+    optimise_network(networks, inputs.task.shape, channels_last=backend == "loop-channels-last")
     stack = Stack.of(
-        ground.first_model,
-        len(ground.examples),
-        optimizer_spec(ground.training),
-        device=ground.device,
+        inputs.first_model,
+        len(inputs.examples),
+        optimizer_spec(inputs.training),
+        device=inputs.device,
         memory_format=layout,
     )
     data = HospitalData(
-        ground.examples,
-        batch_size=ground.training.batch_size,
-        training_seed=ground.training_seed,
-        device=ground.device,
+        inputs.examples,
+        batch_size=inputs.training.batch_size,
+        training_seed=inputs.training_seed,
+        device=inputs.device,
         dtype=networks[0].dtype,
         memory_format=layout,
     )
-    if way != "batched":
-        return Trainers(way, stack, Looped(networks, stack, data, ground.training_seed))
+    if backend != "batched":
+        return PreparedBackend(backend, stack, Looped(networks, stack, data, inputs.training_seed))
     try:
-        stacked = StackedNetwork(networks[0], ground.task.shape)
+        stacked = StackedNetwork(networks[0], inputs.task.shape)
     except NotStackable as error:
         raise ModelError(
-            f"model: {ground.training.model} can't be trained batched ({error}): use the loop"
+            f"model: {inputs.training.model} can't be trained batched ({error}): use backend loop"
         ) from error
-    return Trainers(way, stack, Batched(networks[0], stacked, stack, data))
+    return PreparedBackend(backend, stack, Batched(networks[0], stacked, stack, data))
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def _fastest(ground: Ground) -> Way:
-    """Let the ways take turns, so that a busy moment of the machine is every way's."""
-    trials = [_Trial("loop", ground, 2 * ground.workers)]
-    if len(ground.task.shape) == 3:
-        # A plug-in's forward may insist on the usual order in memory.
+def _fastest(inputs: TrainingInputs) -> Backend:
+    """Measure the backends in turns, so that a busy moment of the machine affects all of them."""
+    trials = [_Trial("loop", inputs, 2 * inputs.workers)]
+    if len(inputs.task.shape) == 3:
+        # A plug-in's forward may require the contiguous memory format.
         with contextlib.suppress(RuntimeError):
-            trials.append(_Trial("loop-channels-last", ground, 2 * ground.workers))
+            trials.append(_Trial("loop-channels-last", inputs, 2 * inputs.workers))
     for trial in trials:
-        trial.go_on()
-    on_cpu = ground.device.type == "cpu"
-    if not (on_cpu and ground.workers * min(trial.seconds for trial in trials) > _LONG_STEP):
+        trial.measure()
+    on_cpu = inputs.device.type == "cpu"
+    if not (on_cpu and inputs.workers * min(trial.seconds for trial in trials) > _LONG_STEP):
         with contextlib.suppress(ModelError):
-            trials.append(_Trial("batched", ground, _TRIAL_HOSPITALS))
+            trials.append(_Trial("batched", inputs, _TRIAL_HOSPITALS))
     for _ in range(_TRIAL_TURNS):
         for trial in trials:
-            trial.go_on()
-    return min(trials, key=lambda trial: trial.seconds).way
+            trial.measure()
+    return min(trials, key=lambda trial: trial.seconds).backend
 
 
 class _Trial:
-    """A way tried on copies of the first model; `seconds` are of its fastest client-round."""
+    """Trains copies of the first model; `seconds` is the time of the fastest client-round."""
 
-    def __init__(self, way: Way, ground: Ground, hospitals: int) -> None:
-        self.way = way
-        few = Ground(**{**vars(ground), "examples": ground.examples[:hospitals]})
+    def __init__(self, backend: Backend, inputs: TrainingInputs, hospitals: int) -> None:
+        self.backend = backend
+        few = TrainingInputs(**{**vars(inputs), "examples": inputs.examples[:hospitals]})
         self._everyone = np.arange(len(few.examples))
         self._round = 0
-        on_trial = prepared(way, few)
-        on_trial.stack.fill(self._everyone, ground.first_model)
+        on_trial = _prepare(backend, few)
+        on_trial.stack.fill(self._everyone, inputs.first_model)
         self._training = on_trial.training
-        self._on_gpu = ground.device.type == "cuda"
+        self._on_gpu = inputs.device.type == "cuda"
         self._one_round()  # warms up
         self.seconds = self._one_round()
 
-    def go_on(self) -> None:
-        """Train for a moment, at least one round."""
+    def measure(self) -> None:
+        """Train for `_TURN_SECONDS`, at least one round."""
         began = time.perf_counter()
         while True:
             self.seconds = min(self.seconds, self._one_round())
@@ -147,6 +147,6 @@ class _Trial:
         began = time.perf_counter()
         self._training.train(work, Anchors.none(count))
         if self._on_gpu:
-            torch.cuda.synchronize()  # which else is still at work
+            torch.cuda.synchronize()  # kernels run asynchronously
         self._round += 1
         return (time.perf_counter() - began) / count

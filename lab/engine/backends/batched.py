@@ -1,4 +1,4 @@
-"""All models of a leg trained in one call a round: for networks whose steps are small."""
+"""Train all models of a leg in one call per round: for networks with small steps."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from lab.engine.data import HospitalData
 from lab.engine.routes import Positions, Work
 from lab.engine.stack import Stack
-from lab.engine.training import Anchors, LegFigures
+from lab.engine.training import Anchors, LegMetrics
 from learning import optimizers
 from learning.losses import losses_of, predictions
 from learning.stacked import StackedNetwork
@@ -17,7 +17,7 @@ from learning.trainer import Network, optimizer_spec
 
 
 class Batched:
-    """Trains a stack of models together."""
+    """Trains a stack of models with batched operations."""
 
     def __init__(
         self, network: Network, stacked: StackedNetwork, stack: Stack, data: HospitalData
@@ -27,21 +27,21 @@ class Batched:
         self._stack, self._data = stack, data
         self._whole = _Models(stack)
 
-    def train(self, work: Work, anchors: Anchors) -> LegFigures:
+    def train(self, work: Work, anchors: Anchors) -> LegMetrics:
         parts = [self._train_together(work, members, anchors) for members in self._groups(work)]
         if len(parts) == 1:
             return parts[0]
         members = [part.members for part in parts if part.members is not None]
-        return LegFigures(
+        return LegMetrics(
             torch.cat([part.losses for part in parts]),
             torch.cat([part.accuracies for part in parts]),
             np.concatenate(members),
         )
 
     def _groups(self, work: Work) -> list[Positions]:
-        """Part the work where batches can't be padded: BatchNorm would count the padding.
+        """Split the work by batch size where BatchNorm forbids padding.
 
-        Those who begin earlier come first: who trains in a round is then always a group's head.
+        Each group is sorted by first round, so that the hospitals of a round are its first ones.
         """
         order = np.argsort(work.first_rounds, kind="stable")
         if not self._network.mixes_examples:
@@ -49,18 +49,18 @@ class Batched:
         sizes = self._data.batch_sizes[work.hospitals[order]]
         return [order[sizes == size] for size in np.unique(sizes)]
 
-    def _train_together(self, work: Work, members: Positions, anchors: Anchors) -> LegFigures:
+    def _train_together(self, work: Work, members: Positions, anchors: Anchors) -> LegMetrics:
         first_rounds = work.first_rounds[members]
         if len(members) == len(self._whole) and first_rounds[0] == first_rounds[-1]:
-            # In the order of the stack, so that examples are moved and not models.
+            # In the order of the stack: gathering examples is cheaper than gathering models.
             members = np.argsort(work.slots)
-            figures = self._train(self._whole, work, members, first_rounds, anchors)
+            metrics = self._train(self._whole, work, members, first_rounds, anchors)
         else:
             rows = torch.from_numpy(work.slots[members]).to(self._data.labels.device)
             models = _Models(self._stack.take(rows))
-            figures = self._train(models, work, members, first_rounds, anchors)
+            metrics = self._train(models, work, members, first_rounds, anchors)
             self._stack.put(rows, models.stack)
-        return LegFigures(*figures, members)
+        return LegMetrics(*metrics, members)
 
     def _train(
         self,
@@ -75,19 +75,19 @@ class Batched:
         active = 0
         for round_ in range(int(first_rounds[0]), work.last_round + 1):
             now = int(np.searchsorted(first_rounds, round_, side="right"))
-            if now > active:  # more hospitals join in
+            if now > active:  # more hospitals start in this round
                 active = now
                 here = hospitals[:active]
                 part = models if active == len(models) else _Models(models.stack.first(active))
                 self._network.load(part.parameters, part.stack.buffers)
                 pull = anchors.stacked(here) if self._settings.proximal_mu else None
                 weights = self._data.weights(here)
-            figures = self._step(part, here, round_, weights, pull)
-            if work.last_round == first_rounds[0]:  # one round: there is nothing to add up
-                return figures
+            metrics = self._step(part, here, round_, weights, pull)
+            if work.last_round == first_rounds[0]:  # a single round needs no sum
+                return metrics
             if total is None:
-                total = figures[0].new_zeros(len(members)), figures[1].new_zeros(len(members))
-            for column, figure in zip(total, figures, strict=True):
+                total = metrics[0].new_zeros(len(members)), metrics[1].new_zeros(len(members))
+            for column, figure in zip(total, metrics, strict=True):
                 column[:active] += figure
         rounds = torch.from_numpy(work.last_round + 1 - first_rounds).to(self._data.labels.device)
         if total is None:
@@ -105,7 +105,7 @@ class Batched:
         features, labels = self._data.many(hospitals, round_)
         outputs = self._network(features)
         losses = losses_of(self._settings.loss, outputs, labels, weights)
-        # The models share nothing, so the gradient of the sum is each model's own.
+        # The models are independent, so the gradient of the sum is each model's own.
         gradients = torch.autograd.grad(losses.sum(), list(models.parameters.values()))
         named = dict(zip(models.parameters, gradients, strict=True))
         if pull is not None:
@@ -117,7 +117,7 @@ class Batched:
 
 
 class _Models:
-    """A stack, and its parameters once more as what gradients are taken of."""
+    """A stack, and its parameters as leaf tensors that require gradients."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
@@ -135,7 +135,7 @@ def _pull(
     *,
     mu: float,
 ) -> None:
-    """Add ∇ of FedProx's term μ/2‖w − w̄‖²; where no aggregate was received yet, nothing."""
+    """Add ∇ of FedProx's term μ/2‖w − w̄‖², except for models without an aggregate yet."""
     for name, gradient in gradients.items():
         difference = parameters[name] - anchors[name]
         if anchored is not None:

@@ -1,10 +1,10 @@
-"""Mini-batches of many hospitals and rounds at once, equal to `TrainingStreams.batch` of each.
+"""Draw the mini-batches of many hospitals and rounds at once, equal to `TrainingStreams.batch`.
 
-A generator of its own for every hospital and round costs more than the step it is for. Its numbers
-are known without it: Philox is a function of key and counter (Salmon et al., SC 2011), and NumPy's
-`choice` without replacement is Floyd's algorithm and a shuffle. Here both are done for a whole
-table at once. Where NumPy should do otherwise, or a number would have to be drawn again (one in
-hundreds of millions), the generator itself is asked.
+Creating a generator for every hospital and round takes longer than the training step. Its numbers
+can be computed without it: Philox is a function of key and counter (Salmon et al., SC 2011), and
+NumPy's `choice` without replacement is Floyd's algorithm followed by a shuffle. This module does
+both for a whole table at once. It falls back to the generator where NumPy behaves differently, or
+where a number would have to be drawn again (one in hundreds of millions).
 """
 
 import hashlib
@@ -49,7 +49,7 @@ def _drawn_together(
     _shuffle(tape, batches)
     for row in np.flatnonzero(tape.unsure):
         batches[row] = _drawn_alone(seed, *names[row], examples, size)
-    # One row is always drawn both ways: NumPy promises its streams only from version to version.
+    # Check one row against the generator: another version of NumPy may draw differently.
     if not np.array_equal(batches[0], _drawn_alone(seed, *names[0], examples, size)):
         return None
     return batches
@@ -71,7 +71,7 @@ def _keys(seed: bytes, names: list[tuple[int, int]]) -> tuple[Words, Words]:
 
 
 class _Tape:
-    """The 32-bit numbers that each row's generator gives, one column after another."""
+    """The 32-bit numbers of each row's generator, consumed column by column."""
 
     def __init__(self, keys: tuple[Words, Words], numbers: int) -> None:
         blocks = [_philox(keys, counter) for counter in range(1, numbers // 8 + 2)]
@@ -94,7 +94,7 @@ class _Tape:
 
 
 def _floyd(tape: _Tape, examples: int, size: int) -> NDArray[np.int64]:
-    """Choose `size` of the examples: a number that was drawn before gives way to the bound."""
+    """Choose `size` of the examples: a number drawn before is replaced by the current bound."""
     batches = np.full((len(tape.unsure), size), -1, dtype=np.int64)
     for place, bound in enumerate(range(examples - size, examples)):
         drawn = tape.below(bound + 1)

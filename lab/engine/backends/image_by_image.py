@@ -1,9 +1,9 @@
 """Convolution, BatchNorm and max-pooling of large images, one image at a time.
 
-Layer by layer, what a layer writes for a whole batch has left the cache before the next one reads
-it, and on large images that takes more time than the arithmetic. Here an image goes through all
-three before the next begins. BatchNorm with a positive weight keeps the order of numbers, so that
-pooling may come first: only what is left of the image is then normalised.
+Layer by layer, the output of a layer for a whole batch has left the cache before the next layer
+reads it; on large images that takes longer than the arithmetic. Here each image passes through all
+three layers before the next one starts. BatchNorm with a positive weight is monotone, so pooling
+can come first and only the pooled values are normalised.
 """
 
 from typing import Any
@@ -14,20 +14,20 @@ from torch.nn import functional
 
 from .convolution import (
     ChannelsLastConv2d,
-    How,
+    ConvGeometry,
     bias_gradient,
-    how_of,
+    geometry_of,
     inputs_gradient,
     weights_gradient,
 )
 from .sequences import sequences
 
-# A batch's numbers behind the convolution; fewer stay in the cache anyway.
+# Outputs of the convolution for a batch; fewer fit into the cache anyway.
 _LARGE = 2**20
 
 
 def image_by_image(module: nn.Module) -> None:
-    """Join convolution, BatchNorm and max-pooling wherever they stand so in a Sequential."""
+    """Fuse every convolution, BatchNorm and max-pooling that follow each other in a Sequential."""
     for layers in sequences(module):
         joined: list[tuple[str, nn.Module]] = []
         for name, layer in layers.items():
@@ -45,7 +45,7 @@ def _block(layers: list[nn.Module]) -> "_Block | None":
     if (
         isinstance(convolution, nn.Conv2d)
         and type(convolution) in (nn.Conv2d, ChannelsLastConv2d)
-        and how_of(convolution) is not None
+        and geometry_of(convolution) is not None
         and type(norm) is nn.BatchNorm2d
         and norm.affine
         and norm.track_running_stats
@@ -78,16 +78,16 @@ class _Block(nn.Module):
         y: Tensor = self.pool(self.norm(self.convolution(x)))
         return y
 
-    def how(self) -> How:
-        if (how := how_of(self.convolution)) is None:
-            raise ValueError("a convolution that was not to be joined")
-        return how
+    def geometry(self) -> ConvGeometry:
+        if (geometry := geometry_of(self.convolution)) is None:
+            raise ValueError("this convolution can't be fused")
+        return geometry
 
-    def count(self, mean: Tensor, variance: Tensor, numbers: int) -> None:
-        """Take a batch's statistics into the running ones, as BatchNorm does."""
+    def update_running(self, mean: Tensor, variance: Tensor, numbers: int) -> None:
+        """Update the running statistics with a batch's, as BatchNorm does."""
         norm = self.norm
         if norm.running_mean is None or norm.running_var is None:
-            raise ValueError("a BatchNorm that was not to be joined")
+            raise ValueError("this BatchNorm can't be fused")
         if norm.num_batches_tracked is not None:
             norm.num_batches_tracked.add_(1)
         norm.running_mean.lerp_(mean, norm.momentum or 0)
@@ -105,10 +105,10 @@ class _Joined(torch.autograd.Function):
         beta: Tensor,
         block: _Block,
     ) -> Tensor:
-        how, window = block.how(), _window(block.pool)
+        geometry, window = block.geometry(), _window(block.pool)
         images, statistics, tops, places = [], [], [], []
         for one in x.unsqueeze(1):
-            image = functional.conv2d(one, weight, bias, *how)
+            image = functional.conv2d(one, weight, bias, *geometry)
             statistics.append(torch.ops.aten.batch_norm_update_stats(image, None, None, 0.0))
             top, place = torch.ops.aten.max_pool2d_with_indices(image, *window, False)
             images.append(image)
@@ -118,20 +118,21 @@ class _Joined(torch.autograd.Function):
         mean = means.mean(0)
         variance = variances.mean(0) + (means - mean).square_().mean(0)
         numbers = len(images) * images[0].shape[2] * images[0].shape[3]
-        block.count(mean, variance, numbers)
+        block.update_running(mean, variance, numbers)
         inverse = (variance + block.norm.eps).rsqrt()
         scale = gamma * inverse
         top = torch.cat(tops)
         ctx.save_for_backward(x, weight, gamma, mean, inverse, top, *images, *places)
-        ctx.how, ctx.window, ctx.numbers = how, window, numbers
+        ctx.geometry, ctx.window, ctx.numbers = geometry, window, numbers
         return torch.addcmul(_channels(beta - mean * scale), top, _channels(scale))
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, gamma, mean, inverse, top, *saved = ctx.saved_tensors
         images, places = saved[: len(x)], saved[len(x) :]
-        # BatchNorm's gradient γ/σ·(g − mean(g) − x̂·mean(g·x̂)), where g is not zero only at the
-        # places that pooling took: g/σ·γ there, and everywhere a multiple of x and a constant.
+        # BatchNorm's gradient is γ/σ·(g − mean(g) − x̂·mean(g·x̂)). g is zero except where pooling
+        # took a value: there the gradient has the term γ/σ·g, everywhere a multiple of x plus a
+        # constant.
         sums = bias_gradient(gradient)
         products = (bias_gradient(gradient * top) - mean * sums) * inverse
         scale = gamma * inverse
@@ -150,11 +151,11 @@ class _Joined(torch.autograd.Function):
                 scaled[here], image, *ctx.window, False, place
             )
             one.addcmul_(image, multiple).add_(constant)
-            weights += weights_gradient(one, x[here], weight, ctx.how)
+            weights += weights_gradient(one, x[here], weight, ctx.geometry)
             if bias is not None:
                 bias += bias_gradient(one)
             if of_inputs:
-                inputs.append(inputs_gradient(one, x[here], weight, ctx.how))
+                inputs.append(inputs_gradient(one, x[here], weight, ctx.geometry))
         return torch.cat(inputs) if of_inputs else None, weights, bias, products, sums, None
 
 

@@ -1,4 +1,4 @@
-"""Models trained one after another, the clients split over the cores: for larger networks."""
+"""Train models one after another, distributed over the cores: for larger networks."""
 
 import copy
 from collections import deque
@@ -9,7 +9,7 @@ import torch
 from lab.engine.data import HospitalData
 from lab.engine.routes import Work
 from lab.engine.stack import Stack
-from lab.engine.training import Anchors, LegFigures
+from lab.engine.training import Anchors, LegMetrics
 from learning.trainer import Network, local_step, optimizer_spec, seed_network
 from protocol.randomness import TrainingStreams
 
@@ -17,8 +17,8 @@ from protocol.randomness import TrainingStreams
 class Looped:
     """Trains models in their slots, as many at a time as there are networks.
 
-    Threads are enough: torch holds Python's lock only between operations. A network with dropout
-    needs torch's one generator for itself, so it gets one worker.
+    Threads are sufficient: torch releases Python's lock during operations. A network with dropout
+    uses torch's global generator, so it gets a single worker.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Looped:
                 len(self._networks), "feddc-trainer", lambda: torch.set_num_threads(1)
             )
 
-    def train(self, work: Work, anchors: Anchors) -> LegFigures:
+    def train(self, work: Work, anchors: Anchors) -> LegMetrics:
         losses = torch.empty(len(work), dtype=torch.float64)
         accuracies = torch.empty(len(work), dtype=torch.float64)
         todo = deque(range(len(work)))
@@ -59,14 +59,14 @@ class Looped:
             try:
                 list(self._pool.map(train_some, self._networks))
             finally:
-                todo.clear()  # when one fails, the others need not go on
-        return LegFigures(losses, accuracies)
+                todo.clear()  # after a failure, the other threads stop
+        return LegMetrics(losses, accuracies)
 
     def _train(
         self, network: Network, work: Work, number: int, anchors: Anchors
     ) -> tuple[float, float]:
         hospital, slot = int(work.hospitals[number]), int(work.slots[number])
-        self._work_in(network, slot)
+        self._bind(network, slot)
         state = {name: tensor[slot] for name, tensor in self._stack.optimizer.items()}
         pull = anchors.of(hospital) if network.settings.proximal_mu else None
         streams = TrainingStreams(self._seed, hospital)
@@ -76,13 +76,13 @@ class Looped:
             if self._random:
                 seed_network(network, streams.dropout_seed(round_))
             batch = self._data.one(hospital, round_)
-            figures = local_step(network, self._spec, round_, batch, state, pull)
-            total += torch.stack([figure.to("cpu", torch.float64) for figure in figures])
+            metrics = local_step(network, self._spec, round_, batch, state, pull)
+            total += torch.stack([figure.to("cpu", torch.float64) for figure in metrics])
         loss, accuracy = (total / (work.last_round + 1 - first)).tolist()
         return loss, accuracy
 
-    def _work_in(self, network: Network, slot: int) -> None:
-        """Let the network's tensors be the slot's, so that training changes the stack itself."""
+    def _bind(self, network: Network, slot: int) -> None:
+        """Point the network's tensors at the slot, so that training changes the stack in place."""
         for own, tensors in (
             (network.parameters, self._stack.parameters),
             (network.buffers, self._stack.buffers),
@@ -92,7 +92,7 @@ class Looped:
 
 
 def is_random(network: Network, data: HospitalData) -> bool:
-    """Tell whether the network draws random numbers when it trains."""
+    """Return whether the network draws random numbers in training mode."""
     module = copy.deepcopy(network.module).train()  # its running statistics must not change
     gpus = [network.device] if network.device.type == "cuda" else []
     with torch.random.fork_rng(devices=gpus), torch.no_grad():

@@ -1,4 +1,4 @@
-"""Memory that a training step gives back stays with the process, ready for the next step."""
+"""Keep the memory that a training step frees in the process, for the next step."""
 
 import contextlib
 import ctypes
@@ -16,12 +16,12 @@ _RESERVED_BYTES = 2**30 - 2**24
 
 @functools.cache  # once in a process
 def keep_freed_memory() -> None:
-    """Ask glibc not to return large blocks to the system; elsewhere do nothing.
+    """Tell glibc not to return large blocks to the system; does nothing elsewhere.
 
-    A convolution's activations are megabytes that torch allocates and frees in every step, and each
-    time the system would hand out zeroed pages anew. One arena, because only the first can grow to
-    any size. Its beginning is on huge pages, where the system has them to give: a step that walks
-    through all of its activations then misses fewer addresses (a tenth faster on large images).
+    torch allocates and frees megabytes of activations in every step of a convolution, and each time
+    the system would provide freshly zeroed pages. There is one arena, because only the first can
+    grow to any size. Its beginning is on huge pages where the system has them: a step that walks
+    through all of its activations then has fewer TLB misses (a tenth faster on large images).
     """
     if sys.platform != "linux":
         return
@@ -39,9 +39,9 @@ def _reserve_huge_pages(libc: ctypes.CDLL) -> None:
     libc.free.argtypes = [ctypes.c_void_p]
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     block = libc.malloc(_RESERVED_BYTES)
-    if not block:  # addresses are scarce here
+    if not block:  # not enough address space
         return
     first = -(-block // _HUGE_PAGE_BYTES) * _HUGE_PAGE_BYTES
     whole = (block + _RESERVED_BYTES - first) // _HUGE_PAGE_BYTES * _HUGE_PAGE_BYTES
-    libc.madvise(first, whole, _HUGE_PAGES)  # advice: refused, nothing is lost
-    libc.free(block)  # back to the arena, from which it does not leave
+    libc.madvise(first, whole, _HUGE_PAGES)  # advice: it may be ignored
+    libc.free(block)  # to the arena, which keeps it

@@ -1,4 +1,4 @@
-"""Networks rewritten so that they compute the same, faster; one that would not is left alone."""
+"""Rewrite networks so that they compute the same faster; one that would differ is not changed."""
 
 import copy
 from collections.abc import Callable
@@ -13,12 +13,14 @@ from .image_by_image import image_by_image
 from .sequences import sequences
 
 _TRIAL_EXAMPLES = 3
-# Wide enough for rounding in single precision: a network that was broken is off by far more.
+# Wide enough for rounding in single precision; a broken network differs by far more.
 _TOLERANCE = 1e-2
 
 
-def quicken(networks: list[Network], shape: tuple[int, ...], *, channels_last: bool) -> None:
-    """Rewrite networks, all of one kind, for their training in a loop or batched."""
+def optimise_network(
+    networks: list[Network], shape: tuple[int, ...], *, channels_last: bool
+) -> None:
+    """Rewrite networks of the same architecture for training, if the result is the same."""
 
     def rewrite(module: nn.Module) -> None:
         pool_before_relu(module)
@@ -32,16 +34,17 @@ def quicken(networks: list[Network], shape: tuple[int, ...], *, channels_last: b
 
 
 def pool_before_relu(module: nn.Module) -> None:
-    """Swap a ReLU with the max-pooling that follows it, wherever both stand in a Sequential.
+    """Swap every ReLU with a max-pooling that follows it in a Sequential.
 
-    max(0, ·) is monotone, so the result is the same, gradients included, and the ReLU has a quarter
-    of the numbers to look at, in place; on large images it is memory that takes the time.
+    max(0, ·) is monotone, so outputs and gradients are the same, and the ReLU has a quarter of the
+    values to process, in place. On large images memory access takes most of the time.
     """
     for row in sequences(module):
         layers = list(row.items())
         for place in range(len(layers) - 1):
             if type(layers[place][1]) is nn.ReLU and type(layers[place + 1][1]) is nn.MaxPool2d:
-                relu = (layers[place][0], nn.ReLU(inplace=True))  # pooling does without its output
+                # In place: the backward pass of pooling does not need its own output.
+                relu = (layers[place][0], nn.ReLU(inplace=True))
                 layers[place], layers[place + 1] = layers[place + 1], relu
         # In place: the order of the dictionary is the order of the layers.
         row.clear()
@@ -55,7 +58,7 @@ def _computes_the_same(
     *,
     channels_last: bool,
 ) -> bool:
-    """Try one step on copies: a plug-in's forward may rely on what is rewritten."""
+    """Compare one step on copies: a plug-in's forward may depend on the layers as they were."""
     examples = torch.randn(
         (_TRIAL_EXAMPLES, *shape), generator=torch.Generator().manual_seed(0)
     ).to(network.device, network.dtype)

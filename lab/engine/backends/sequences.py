@@ -1,4 +1,4 @@
-"""The layers of a network that stand in a row, where they may be rearranged."""
+"""Find the layers of a network that are applied one after the other."""
 
 from collections.abc import Iterator
 
@@ -6,10 +6,10 @@ from torch import nn
 
 
 def sequences(module: nn.Module) -> Iterator[dict[str, nn.Module]]:
-    """Yield the layers of every Sequential, by name and in order; changing them changes it.
+    """Yield the layers of every Sequential as its own mutable dictionary, in order.
 
-    Not `named_children`, which names a layer that stands in two places once. A subclass may use its
-    layers by name, and is left alone.
+    `named_children` would list a layer that is used twice only once. Subclasses are skipped: they
+    may use their layers by name.
     """
     for part in list(module.modules()):
         if type(part) is nn.Sequential:

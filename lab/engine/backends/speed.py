@@ -1,4 +1,4 @@
-"""How far a run is and how fast it goes, for whoever shows it."""
+"""Progress and speed of a run, for display."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ _PAUSE = 0.2  # seconds between two reports: drawing them must not slow the run 
 
 
 @dataclass(frozen=True)
-class Rate:
-    """A run's progress so far; `seconds_left` follows from the rounds done in this call."""
+class Speed:
+    """Progress of a run; `seconds_left` is estimated from the rounds done in this call."""
 
     round: int
     rounds: int
@@ -25,17 +25,17 @@ class Rate:
 
 
 class Speedometer:
-    """Tells `listener` the rate now and then, and after the last round."""
+    """Calls `listener` with the speed a few times a second, and after the last round."""
 
     clock = staticmethod(time.monotonic)
 
     def __init__(
-        self, rounds: int, first_round: int, listener: Callable[[Rate], None] | None
+        self, rounds: int, first_round: int, listener: Callable[[Speed], None] | None
     ) -> None:
         self._rounds, self._first = rounds, first_round
         self._listener = listener
         self._began = self.clock()
-        self._told = 0.0
+        self._reported = 0.0
         self._client_rounds = 0
         self._training_seconds = 0.0
 
@@ -45,29 +45,29 @@ class Speedometer:
 
     @property
     def client_rounds_per_s(self) -> float:
-        """The speed without evaluation, which depends on how often one looks."""
+        """The speed without the time of evaluations."""
         return self._client_rounds / max(self._training_seconds, 1e-9)
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Take the time of training, hand-over and aggregation."""
+        """Measure the time of training, hand-over and aggregation."""
         began = self.clock()
         yield
         self._training_seconds += self.clock() - began
 
     def add(self, round_: int, client_rounds: int, history: History) -> None:
-        """Note that `round_` rounds are done."""
+        """Record that `round_` rounds are done."""
         self._client_rounds += client_rounds
         if self._listener is None:
             return
         now = self.clock()
-        if now - self._told < _PAUSE and round_ < self._rounds:
+        if now - self._reported < _PAUSE and round_ < self._rounds:
             return
-        self._told = now
+        self._reported = now
         loss, accuracy = history.latest()
         each = self.seconds / max(1, round_ - self._first)
         self._listener(
-            Rate(
+            Speed(
                 round=round_,
                 rounds=self._rounds,
                 client_rounds_per_s=self.client_rounds_per_s,

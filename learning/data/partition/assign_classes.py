@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from learning.data.examples import DataError
 
 
-def class_lots(
+def assign_classes(
     labels: NDArray[np.int64],
     hospitals: int,
     classes_each: int,
@@ -31,7 +31,7 @@ def class_lots(
         raise DataError(
             f"{len(labels)} training examples make {most.sum()} lots of {lot_size} of one class, "
             f"but {hospitals} hospitals with {classes_each} classes each need "
-            f"{hospitals * classes_each}: lower hospitals, samples or held-out"
+            f"{hospitals * classes_each}: lower hospitals, examples or held-out"
         )
     lots = _lots_of_each(counts, most, hospitals * classes_each, rng)
     dealt = []

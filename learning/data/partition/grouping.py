@@ -29,7 +29,7 @@ def set_apart(
     wanted = round(share * count)
     if count - wanted < 1 or (share > 0 and wanted < 1):
         raise DataError(
-            f"test-share {share} of {count} examples leaves nothing to train on or to test with: "
+            f"test-fraction {share} of {count} examples leaves nothing to train or test with: "
             "change it or add data"
         )
     # A stream of its own: callers make generators of the bare seed for other purposes.
@@ -41,7 +41,7 @@ def set_apart(
             wanted -= len(rows)
     if share > 0 and not in_test.any():
         raise DataError(
-            f"test-share {share}: every group has more than that share of the {count} examples: "
+            f"test-fraction {share}: every group has more than that share of the {count} examples: "
             "raise it, or set group-column to none"
         )
     return np.flatnonzero(~in_test), np.flatnonzero(in_test)

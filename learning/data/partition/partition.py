@@ -56,7 +56,7 @@ def _random_hand(room: NDArray[np.int64], rng: np.random.Generator) -> int | Non
     return int(np.searchsorted(places, rng.integers(places[-1]), side="right"))
 
 
-def one_home(
+def assign_group(
     rows: NDArray[np.intp], groups: NDArray[np.int64], homes: NDArray[np.int64]
 ) -> NDArray[np.intp]:
     """Return the rows in their group's most frequent home (the first of equals).

@@ -5,24 +5,27 @@ from fractions import Fraction
 from learning.data.examples import DataError
 
 
-def skewed_sizes(hospitals: int, mean: int, *, smallest_share: float, smallest: int) -> list[int]:
-    """Return increasing sizes that add up to hospitals · mean, none under `smallest`.
+def skewed_sizes(
+    hospitals: int, mean: int, *, small_fraction: float, min_examples: int
+) -> list[int]:
+    """Return increasing sizes that add up to hospitals · mean, none under `min_examples`.
 
     In the paper's words (appendix, "Realistic Dataset Size Distribution"): of m clients a
     fraction c hold n_min samples, and the others "have an increasing local dataset size
     starting from n_min until all data is distributed".
     """
     # As the decimal the user wrote: 0.29 · 100 is 28.999… in floating point.
-    small = int(Fraction(str(float(smallest_share))) * hospitals)
+    small = int(Fraction(str(float(small_fraction))) * hospitals)
     if not 0 <= small < hospitals:
         raise DataError(
-            f"smallest-share must be at least 0 and below 1, got {smallest_share}: somebody "
+            f"skew-small-fraction must be at least 0 and below 1, got {small_fraction}: somebody "
             "must hold the rest of the data"
         )
-    rest = hospitals * (mean - smallest)
+    rest = hospitals * (mean - min_examples)
     if rest < 0:
         raise DataError(
-            f"smallest must be at most samples, {mean}, the mean of all hospitals, got {smallest}"
+            f"skew-min-examples must be at most examples, {mean}, the mean of all hospitals, "
+            f"got {min_examples}"
         )
     # The printed formula, sizes n_min + a·i for i = 1 … m − ⌊cm⌋ with
     # a = 2(n − ⌊cm⌋·n_min) / (k(k − 1)), k = ⌊(1 − c)m⌋, does not add up to n. For its
@@ -34,9 +37,9 @@ def skewed_sizes(hospitals: int, mean: int, *, smallest_share: float, smallest: 
     # 25·2 + 0.98·(0 + … + 17) = 200.
     growing = hospitals - small
     if growing == 1:
-        return [smallest] * small + [smallest + rest]
+        return [min_examples] * small + [min_examples + rest]
     exact = [Fraction(2 * rest * i, growing * (growing - 1)) for i in range(growing)]
-    return [smallest] * small + [smallest + extra for extra in _rounded(exact)]
+    return [min_examples] * small + [min_examples + extra for extra in _rounded(exact)]
 
 
 def _rounded(exact: list[Fraction]) -> list[int]:

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learning.data.examples import DataError, Examples
-from learning.data.partition.assign_classes import class_lots
-from learning.data.partition.partition import deal, one_home
+from learning.data.partition.assign_classes import assign_classes
+from learning.data.partition.partition import assign_group, deal
 from learning.data.partition.skewed_sizes import skewed_sizes
 
 SplitKind = Literal["equal", "pathological", "skewed", "natural"]
@@ -28,7 +28,7 @@ class SplitOptions:
     hospitals: int = 0
     """How many; natural: as many as the data set has, or 0."""
 
-    samples: int = 0
+    examples: int = 0
     """Training examples of each hospital; skewed: of the average hospital; natural: unused,
     each hospital has what it has."""
 
@@ -38,10 +38,10 @@ class SplitOptions:
     classes_per_hospital: int = 2
     """pathological: the number of classes each hospital has."""
 
-    smallest_share: float = 0.3
+    skew_small_fraction: float = 0.3
     """skewed: the paper's c, the share of hospitals that have only the minimum."""
 
-    smallest: int = 2
+    skew_min_examples: int = 2
     """skewed: the paper's n_min, the training examples of the smallest hospitals."""
 
     def __post_init__(self) -> None:
@@ -51,18 +51,18 @@ class SplitOptions:
             )
         lower = {"hospitals": (self.hospitals, 0), "held-out": (self.held_out, 0)}
         if self.kind != "natural":
-            lower |= {"hospitals": (self.hospitals, 1), "samples": (self.samples, 1)}
+            lower |= {"hospitals": (self.hospitals, 1), "examples": (self.examples, 1)}
         if self.kind == "pathological":
             lower["classes-per-hospital"] = (self.classes_per_hospital, 1)
         if self.kind == "skewed":
-            lower["smallest"] = (self.smallest, 1)
+            lower["skew-min-examples"] = (self.skew_min_examples, 1)
         for setting, (value, least) in lower.items():
             if value < least:
                 raise DataError(f"{setting} must be at least {least}, got {value}")
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class Partition:
     """One hospital's part of the data."""
 
     name: str
@@ -70,7 +70,7 @@ class Share:
     held_out: Examples
 
 
-def split(examples: Examples, how: SplitOptions, rng: np.random.Generator) -> list[Share]:
+def split(examples: Examples, how: SplitOptions, rng: np.random.Generator) -> list[Partition]:
     """Return the hospitals' shares, sorted by name; no example is in two of them.
 
     Nor is a group. A group with more examples than a hospital has room for loses its surplus.
@@ -80,10 +80,13 @@ def split(examples: Examples, how: SplitOptions, rng: np.random.Generator) -> li
     if how.kind == "pathological":
         train, held_out = _pathological(examples, how, rng)
     else:
-        sizes = [how.samples] * how.hospitals
+        sizes = [how.examples] * how.hospitals
         if how.kind == "skewed":
             sizes = skewed_sizes(
-                how.hospitals, how.samples, smallest_share=how.smallest_share, smallest=how.smallest
+                how.hospitals,
+                how.examples,
+                small_fraction=how.skew_small_fraction,
+                min_examples=how.skew_min_examples,
             )
         train, held_out = _at_random(examples, sizes, how, rng)
     digits = max(2, len(str(how.hospitals)))
@@ -93,8 +96,8 @@ def split(examples: Examples, how: SplitOptions, rng: np.random.Generator) -> li
     ]
 
 
-def _share(name: str, examples: Examples, train: Rows, held_out: Rows) -> Share:
-    return Share(name, examples.take(np.sort(train)), examples.take(np.sort(held_out)))
+def _share(name: str, examples: Examples, train: Rows, held_out: Rows) -> Partition:
+    return Partition(name, examples.take(np.sort(train)), examples.take(np.sort(held_out)))
 
 
 def _at_random(
@@ -110,19 +113,19 @@ def _pathological(
     examples: Examples, how: SplitOptions, rng: np.random.Generator
 ) -> tuple[list[Rows], list[Rows]]:
     per_class = how.classes_per_hospital
-    for setting, number in (("samples", how.samples), ("held-out", how.held_out)):
+    for setting, number in (("examples", how.examples), ("held-out", how.held_out)):
         if number % per_class:
             raise DataError(
                 f"{setting} must be a multiple of classes-per-hospital, {per_class}, so that a "
                 f"hospital has the same number of each class, got {number}"
             )
-    train_size, held_size = how.samples // per_class, how.held_out // per_class
+    train_size, held_size = how.examples // per_class, how.held_out // per_class
     rows = np.arange(len(examples))
     if examples.groups is not None:
-        rows = one_home(rows, examples.groups, examples.labels)
+        rows = assign_group(rows, examples.groups, examples.labels)
     labels = examples.labels[rows]
 
-    classes_of = class_lots(labels, how.hospitals, per_class, train_size + held_size, rng)
+    classes_of = assign_classes(labels, how.hospitals, per_class, train_size + held_size, rng)
     train: list[list[Rows]] = [[] for _ in range(how.hospitals)]
     held_out: list[list[Rows]] = [[] for _ in range(how.hospitals)]
     for label in np.unique(labels):
@@ -137,11 +140,11 @@ def _pathological(
     return [np.concatenate(parts) for parts in train], [np.concatenate(p) for p in held_out]
 
 
-def _natural(examples: Examples, how: SplitOptions, rng: np.random.Generator) -> list[Share]:
+def _natural(examples: Examples, how: SplitOptions, rng: np.random.Generator) -> list[Partition]:
     if examples.silos is None:
         raise DataError(
             "split natural needs each example's hospital, which this data set does not say: "
-            "choose another split (for csv: set silo-column)"
+            "choose another split (for csv: set hospital-column)"
         )
     names, homes = np.unique(examples.silos, return_inverse=True)
     if how.hospitals not in (0, len(names)):
@@ -151,7 +154,7 @@ def _natural(examples: Examples, how: SplitOptions, rng: np.random.Generator) ->
         )
     rows = np.arange(len(examples))
     if examples.groups is not None:
-        rows = one_home(rows, examples.groups, homes)
+        rows = assign_group(rows, examples.groups, homes)
     shares = []
     for home, name in enumerate(names):
         own = rows[homes[rows] == home]
@@ -171,5 +174,5 @@ def _check_enough(whose: str, have: int, hands: Sequence[Rows], wanted: int) -> 
     usable = "" if have < wanted else f" ({dealt} without parting what belongs together)"
     raise DataError(
         f"{whose} has {have} training examples{usable}, but the hospitals need {wanted}: lower "
-        "hospitals, samples or held-out"
+        "hospitals, examples or held-out"
     )

@@ -26,26 +26,26 @@ def csv_file(folder: Path | None, seed: int, options: DataOptions) -> Dataset:
     path = _only_csv(require("csv", folder))
     table = _read(path)
     grouping = _group_columns(table, options.group_column)
-    silo_column = [options.silo_column] if options.silo_column else []
+    hospital_column = [options.hospital_column] if options.hospital_column else []
     for setting, columns in (
         ("label-column", [options.label_column]),
-        ("silo-column", silo_column),
+        ("hospital-column", hospital_column),
         ("group-column", grouping),
     ):
         for column in columns:
             table.require(column, setting)
 
     # A patient's number is never a feature, also when patients need not stay together.
-    others = {options.label_column, *silo_column, *grouping, *GROUP_COLUMNS}
+    others = {options.label_column, *hospital_column, *grouping, *GROUP_COLUMNS}
     names = sorted(set(table.header) - others)
     if not names:
         raise DataError(f"{path}: no columns besides {', '.join(table.header)}; add features")
     values = np.array([table.numbers(name) for name in names], dtype=np.float64).T
     classes, labels = _labels(table, options)
     groups = unite(*[table.column(name) for name in grouping]) if grouping else None
-    silos = np.array(table.filled(silo_column[0]), dtype=np.str_) if silo_column else None
+    silos = np.array(table.filled(hospital_column[0]), dtype=np.str_) if hospital_column else None
 
-    pool, test = set_apart(len(labels), groups, options.test_share, seed)
+    pool, test = set_apart(len(labels), groups, options.test_fraction, seed)
     features = standardise(values, pool) if options.standardise else values.astype(np.float32)
     examples = Examples(features, labels, groups, silos)
     return Dataset("csv", examples.take(pool), examples.take(test), classes)

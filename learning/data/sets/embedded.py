@@ -22,7 +22,7 @@ def digits(_folder: Path | None, seed: int, options: DataOptions) -> Dataset:
     pixels: NDArray[np.float64] = source.images / 16
     features = ((pixels - _DIGITS_MEAN) / _DIGITS_DEVIATION).astype(np.float32)
     examples = Examples(features[:, np.newaxis], source.target.astype(np.int64))
-    pool, test = set_apart(len(examples), None, options.test_share, seed)
+    pool, test = set_apart(len(examples), None, options.test_fraction, seed)
     classes = tuple(str(digit) for digit in range(10))
     return Dataset("digits", examples.take(pool), examples.take(test), classes)
 
@@ -33,7 +33,7 @@ def breast_cancer(_folder: Path | None, seed: int, options: DataOptions) -> Data
 
     source = load_breast_cancer()
     labels = source.target.astype(np.int64)
-    pool, test = set_apart(len(labels), None, options.test_share, seed)
+    pool, test = set_apart(len(labels), None, options.test_fraction, seed)
     examples = Examples(standardise(source.data, pool), labels)
     classes = tuple(str(name) for name in source.target_names)
     return Dataset("breast-cancer", examples.take(pool), examples.take(test), classes)

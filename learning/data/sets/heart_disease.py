@@ -55,7 +55,7 @@ def heart_disease(folder: Path | None, seed: int, options: DataOptions) -> Datas
     records = np.concatenate(tables)
     groups = None if options.group_column == "none" else unite(patients)
 
-    pool, test = set_apart(len(records), groups, options.test_share, seed)
+    pool, test = set_apart(len(records), groups, options.test_fraction, seed)
     labels = (_column(records, "num") > 0).astype(np.int64)
     features = standardise(_columns(records, pool), pool)
     examples = Examples(features, labels, groups, np.array(silos, dtype=np.str_))

@@ -71,7 +71,7 @@ def _load(kind: _Kind, folder: Path | None, seed: int, options: DataOptions) -> 
     if options.group_column != "none":
         told = manifest_columns(root, [file.key for file in files], options.group_column)
         groups = unite(*told, pictures.digests)
-    pool, test = _pool_and_test(files, groups, options.test_share, seed)
+    pool, test = _pool_and_test(files, groups, options.test_fraction, seed)
 
     channels = pictures.pixels.shape[1]
     labels = np.array([classes.index(file.class_name) for file in files], dtype=np.int64)
@@ -136,18 +136,18 @@ def _check_classes(
         )
     has_test_folder = (root / "train").is_dir() and (root / "test").is_dir()
     if has_test_folder and not any(file.for_test for file in files):
-        raise DataError(f"{root / 'test'}: no images; fill it, or remove it to use test-share")
+        raise DataError(f"{root / 'test'}: no images; fill it, or remove it to use test-fraction")
 
 
 def _pool_and_test(
     files: list[_ImageFile],
     groups: NDArray[np.int64] | None,
-    test_share: float,
+    test_fraction: float,
     seed: int,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     for_test = np.array([file.for_test for file in files])
     if not for_test.any():
-        return set_apart(len(files), groups, test_share, seed)
+        return set_apart(len(files), groups, test_fraction, seed)
     leaks = np.zeros(len(files), dtype=bool)
     if groups is not None:
         # The pool gives way, so that figures on the publisher's test set stay comparable.

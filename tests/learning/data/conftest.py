@@ -5,13 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from learning.data import DataError
-
-# A busy machine must not fail a property that holds.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
 
 
 @pytest.fixture

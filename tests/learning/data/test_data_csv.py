@@ -37,7 +37,7 @@ def whole(dataset: Dataset) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 
 def test_cells_become_features_labels_groups_and_silos(patients: Path) -> None:
-    dataset = read(patients, label_column="diagnosis", silo_column="clinic", standardise=False)
+    dataset = read(patients, label_column="diagnosis", hospital_column="clinic", standardise=False)
     assert dataset.classes == ("ill", "well")
     assert (len(dataset.train), len(dataset.test)) == (16, 4)
     for part in (dataset.train, dataset.test):
@@ -54,7 +54,7 @@ def test_cells_become_features_labels_groups_and_silos(patients: Path) -> None:
 
 
 def test_features_are_standardised_over_the_training_pool(patients: Path) -> None:
-    options: dict[str, Any] = {"label_column": "diagnosis", "silo_column": "clinic"}
+    options: dict[str, Any] = {"label_column": "diagnosis", "hospital_column": "clinic"}
     raw, dataset = read(patients, standardise=False, **options), read(patients, **options)
     mean, deviation = raw.train.features.mean(axis=0), raw.train.features.std(axis=0)
     assert dataset.test.features == pytest.approx((raw.test.features - mean) / deviation, abs=1e-4)
@@ -67,7 +67,9 @@ def test_the_order_of_columns_does_not_matter(tmp_path: Path) -> None:
 
 
 def test_a_patients_number_is_no_feature_even_if_patients_may_be_parted(patients: Path) -> None:
-    dataset = read(patients, label_column="diagnosis", silo_column="clinic", group_column="none")
+    dataset = read(
+        patients, label_column="diagnosis", hospital_column="clinic", group_column="none"
+    )
     assert dataset.train.groups is None
     assert dataset.shape == (2,)
 
@@ -93,7 +95,7 @@ def test_named_classes_keep_their_labels_where_a_hospital_lacks_one(tmp_path: Pa
 
 
 def test_a_hospital_may_leave_testing_to_the_coordinator(tmp_path: Path) -> None:
-    dataset = read(table(tmp_path, "a,label\n1,0\n2,1\n"), test_share=0.0)
+    dataset = read(table(tmp_path, "a,label\n1,0\n2,1\n"), test_fraction=0.0)
     assert (len(dataset.train), len(dataset.test)) == (2, 0)
 
 
@@ -109,7 +111,7 @@ def test_the_only_csv_in_a_folder_is_found_and_spreadsheets_marks_are_dropped(
 
 def test_the_seed_decides_the_test_set(patients: Path) -> None:
     def test_set(seed: int) -> object:
-        dataset = read(patients, seed, label_column="diagnosis", silo_column="clinic")
+        dataset = read(patients, seed, label_column="diagnosis", hospital_column="clinic")
         return dataset.test.features[:, 0].tolist()
 
     assert test_set(1) == test_set(1)
@@ -129,8 +131,8 @@ def test_the_seed_decides_the_test_set(patients: Path) -> None:
         ),
         (
             "a,label\n1,x\n",
-            {"silo_column": "clinic"},
-            ": no column 'clinic'; set silo-column to one of",
+            {"hospital_column": "clinic"},
+            ": no column 'clinic'; set hospital-column to one of",
         ),
         (
             "a,label\n1,x\n",
@@ -142,7 +144,7 @@ def test_the_seed_decides_the_test_set(patients: Path) -> None:
         ("a,label\n1,x\n1e999,y\n", {}, ", line 3: column 'a' is not a number"),
         ("a,label\n1,x\n\n ,y\n", {}, ", line 4: column 'a' is empty"),
         ("a,label\n1,\n", {}, ", line 2: column 'label' is empty"),
-        ("a,label,s\n1,x,\n2,y,n\n", {"silo_column": "s"}, ", line 2: column 's' is empty"),
+        ("a,label,s\n1,x,\n2,y,n\n", {"hospital_column": "s"}, ", line 2: column 's' is empty"),
         ("a,label\n1,x\n1,y,2\n", {}, ", line 3: 3 cells where the header has 2"),
         ("a,a,label\n1,2,x\n", {}, ": column 'a' is there twice"),
         ("a,label\n1,x\n2,x\n", {}, ": only one class in column 'label'; name all"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from learning.data import DataOptions
 from learning.data.partition.grouping import set_apart, unite
-from learning.data.partition.partition import one_home
+from learning.data.partition.partition import assign_group
 from learning.data.scaling import standardise
 
 Refusal = Callable[[Callable[[], object]], str]
@@ -56,8 +56,8 @@ def test_the_test_set_has_exactly_the_share_where_nothing_belongs_together(
 
 
 def test_a_share_that_leaves_nothing_is_refused(refusal: Refusal) -> None:
-    assert "test-share 0.1 of 3 examples" in refusal(lambda: set_apart(3, None, 0.1, 0))
-    assert "test-share 0.9 of 2 examples" in refusal(lambda: set_apart(2, None, 0.9, 0))
+    assert "test-fraction 0.1 of 3 examples" in refusal(lambda: set_apart(3, None, 0.1, 0))
+    assert "test-fraction 0.9 of 2 examples" in refusal(lambda: set_apart(2, None, 0.9, 0))
     one = np.zeros(10, dtype=np.int64)
     assert "every group has more" in refusal(lambda: set_apart(10, one, 0.2, 0))
 
@@ -65,8 +65,8 @@ def test_a_share_that_leaves_nothing_is_refused(refusal: Refusal) -> None:
 def test_a_group_is_at_home_where_most_of_it_is() -> None:
     groups = np.array([5, 5, 5, 6, 6, 7], dtype=np.int64)
     homes = np.array([1, 0, 1, 2, 1, 0], dtype=np.int64)
-    assert one_home(np.arange(6), groups, homes).tolist() == [0, 2, 4, 5]
-    assert one_home(np.array([1, 3]), groups, homes).tolist() == [1, 3]
+    assert assign_group(np.arange(6), groups, homes).tolist() == [0, 2, 4, 5]
+    assert assign_group(np.array([1, 3]), groups, homes).tolist() == [1, 3]
 
 
 def test_standardising_uses_the_training_pool_only() -> None:
@@ -81,8 +81,8 @@ def test_standardising_uses_the_training_pool_only() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"test_share": 1.0}, "test-share must be at least 0 and below 1, got 1.0"),
-        ({"test_share": -0.1}, "test-share must be at least 0 and below 1, got -0.1"),
+        ({"test_fraction": 1.0}, "test-fraction must be at least 0 and below 1, got 1.0"),
+        ({"test_fraction": -0.1}, "test-fraction must be at least 0 and below 1, got -0.1"),
         ({"image_size": 0}, "image-size must be at least 1 pixel, got 0"),
         ({"image_mode": "cmyk"}, "image-mode must be auto, grey or rgb, got 'cmyk'"),
         ({"classes": ("a", "b", "a")}, "classes must differ, got a, b, a"),

@@ -40,7 +40,7 @@ def tiny(tmp_path: Path) -> Path:
 
 
 def test_a_hand_worked_table_is_read(tiny: Path) -> None:
-    heart = read(tiny, test_share=0.0).train
+    heart = read(tiny, test_fraction=0.0).train
     assert heart.silos is not None
     assert heart.silos.tolist() == [
         *["cleveland"] * 2, *["hungarian"] * 3, *["switzerland"] * 2, *["va"] * 2,
@@ -64,7 +64,7 @@ def test_a_hand_worked_table_is_read(tiny: Path) -> None:
 
 
 def test_equal_lines_of_a_hospital_stay_together(tiny: Path) -> None:
-    groups = read(tiny, test_share=0.0).train.groups
+    groups = read(tiny, test_fraction=0.0).train.groups
     assert groups is not None
     assert len(set(groups.tolist())) == 8
     assert groups[3] == groups[4]
@@ -83,7 +83,7 @@ def test_missing_values_become_the_training_pools_median(tiny: Path, seed: int) 
     amounts = [line(40 + i, chol=str(100 + i * i)) for i in range(30)]
     missing = [line(80 + i, chol="?") for i in range(20)]
     (tiny / "processed.va.data").write_text("".join(amounts + missing))
-    heart = read(tiny, seed, test_share=0.4)
+    heart = read(tiny, seed, test_fraction=0.4)
     assert imputed_with_the_median(heart.train)
     assert not imputed_with_the_median(heart.test)
 
@@ -95,7 +95,7 @@ def test_real_cholesterol_is_read_as_the_files_have_it(real_data: Callable[[str]
         for hospital in ("cleveland", "hungarian", "switzerland", "va")
         for cells in (folder / f"processed.{hospital}.data").read_text().split()
     ]
-    heart = read(folder, test_share=0.0).train
+    heart = read(folder, test_fraction=0.0).train
     chol = np.array([np.nan if cells[4] in ("?", "0") else float(cells[4]) for cells in records])
     missing = np.isnan(chol)
     assert (len(heart), missing.sum()) == (920, 202)
@@ -107,7 +107,7 @@ def test_real_cholesterol_is_read_as_the_files_have_it(real_data: Callable[[str]
 def test_real_hospitals_have_their_published_sizes_and_rates(
     real_data: Callable[[str], Path],
 ) -> None:
-    heart = read(real_data("heart_disease"), test_share=0.0).train
+    heart = read(real_data("heart_disease"), test_fraction=0.0).train
     shares = split(heart, SplitOptions(kind="natural"), np.random.default_rng(0))
     found = {share.name: (len(share.train), share.train.labels.mean()) for share in shares}
     assert found == {
@@ -119,7 +119,7 @@ def test_real_hospitals_have_their_published_sizes_and_rates(
 
 
 def test_real_features_predict_the_disease(real_data: Callable[[str], Path]) -> None:
-    heart = read(real_data("heart_disease"), test_share=0.0).train
+    heart = read(real_data("heart_disease"), test_fraction=0.0).train
     order = np.random.default_rng(0).permutation(len(heart))
     model = LogisticRegression(max_iter=1000)
     scores = cross_val_score(model, heart.features[order], heart.labels[order], cv=5)

@@ -78,7 +78,7 @@ def test_pixels_are_where_they_were(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir()
         Image.fromarray(pixels).resize((16, 16), Image.Resampling.NEAREST).save(tmp_path / name)
     stored = np.asarray(Image.open(tmp_path / "a/1.png"))
-    features = read(tmp_path, image_size=16, test_share=0.0).train.features[0, 0]
+    features = read(tmp_path, image_size=16, test_fraction=0.0).train.features[0, 0]
     assert features == pytest.approx((stored / 255 - 0.5) / 0.25, abs=1e-5)
 
 
@@ -87,7 +87,7 @@ def test_resizing_averages_what_it_leaves_out(tmp_path: Path) -> None:
     for name in ("a/1.png", "b/1.png"):
         (tmp_path / name).parent.mkdir()
         Image.fromarray(checked.astype(np.uint8)).save(tmp_path / name)
-    features = read(tmp_path, image_size=8, test_share=0.0).train.features
+    features = read(tmp_path, image_size=8, test_fraction=0.0).train.features
     assert features == pytest.approx(np.zeros((2, 1, 8, 8)), abs=0.05)
 
 
@@ -99,7 +99,7 @@ def test_a_large_jpeg_is_decoded_as_pil_would_resize_it(tmp_path: Path) -> None:
         Image.fromarray(scene).save(tmp_path / name, "JPEG", quality=95)
     whole = Image.open(tmp_path / "a/1.jpg")
     expected = np.asarray(whole.resize((128, 128), Image.Resampling.BILINEAR), dtype=float)
-    features = read(tmp_path, image_size=128, test_share=0.0).train.features[0, 0]
+    features = read(tmp_path, image_size=128, test_fraction=0.0).train.features[0, 0]
     difference = 255 * (features * 0.25 + 0.5) - expected
     assert np.abs(difference).mean() < 3
 
@@ -108,7 +108,7 @@ def test_mode_auto_is_rgb_as_soon_as_one_image_has_colour(folder: Path) -> None:
     assert read(folder, image_size=4).shape == (1, 4, 4)
     assert read(folder, image_size=4, image_mode="rgb").shape == (3, 4, 4)
     save(folder / "b" / "red.png", (200, 0, 0))
-    dataset = read(folder, image_size=4, test_share=0.0)
+    dataset = read(folder, image_size=4, test_fraction=0.0)
     assert dataset.shape == (3, 4, 4)
     red = dataset.train.features[-1, :, 0, 0] * 0.25 + 0.5
     assert red * 255 == pytest.approx([200, 0, 0], abs=1e-3)
@@ -128,9 +128,9 @@ def test_the_order_of_the_file_system_does_not_matter(
 
 
 def test_an_image_that_changes_is_read_again(folder: Path) -> None:
-    assert 7 in shades(read(folder, image_size=4, test_share=0.0))[0]
+    assert 7 in shades(read(folder, image_size=4, test_fraction=0.0))[0]
     save(folder / "a" / "7.Tiff", 77, size=(9, 9))
-    assert 77 in shades(read(folder, image_size=4, test_share=0.0))[0]
+    assert 77 in shades(read(folder, image_size=4, test_fraction=0.0))[0]
 
 
 def test_train_and_test_folders_are_kept_apart(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_train_folder_without_a_test_folder_is_split_by_share(tmp_path: Path) 
     for number in range(5):
         save(tmp_path / "train" / "sick" / f"{number}.png", number)
         save(tmp_path / "train" / "well" / f"{number}.png", 50 + number)
-    dataset = read(tmp_path, image_size=4, test_share=0.3)
+    dataset = read(tmp_path, image_size=4, test_fraction=0.3)
     assert (len(dataset.train), len(dataset.test)) == (7, 3)
 
 
@@ -193,7 +193,7 @@ def test_a_manifests_other_column_can_be_named_and_known_ones_add_up(folder: Pat
     manifest(folder, "file,ward,exact_dup_group,patient_id", rows)
 
     def sizes(**options: Any) -> list[int]:
-        groups = read(folder, image_size=4, test_share=0.0, **options).train.groups
+        groups = read(folder, image_size=4, test_fraction=0.0, **options).train.groups
         assert groups is not None
         return sorted(np.unique(groups, return_counts=True)[1].tolist())
 
@@ -311,7 +311,7 @@ def test_real_mri_scans_leak_no_near_duplicate_into_the_test_set(
     real_data: Callable[[str], Path],
 ) -> None:
     folder = real_data("brain_mri")
-    dataset = read(folder, "brain-mri", image_size=48, test_share=0.21)
+    dataset = read(folder, "brain-mri", image_size=48, test_fraction=0.21)
     assert (len(dataset.train), len(dataset.test)) == (200, 53)
     assert np.bincount(np.concatenate([dataset.train.labels, dataset.test.labels])).tolist() == [
         98,
@@ -323,10 +323,10 @@ def test_real_mri_scans_leak_no_near_duplicate_into_the_test_set(
         correlation = np.corrcoef(test, train)[: len(test), len(test) :]
         return int((correlation > 0.995).any(axis=1).sum())
 
-    paper = read(folder, "brain-mri", image_size=48, test_share=0.21, group_column="none")
+    paper = read(folder, "brain-mri", image_size=48, test_fraction=0.21, group_column="none")
     assert near_copies(paper) >= 4
     assert near_copies(dataset) <= 1
-    shares = split(dataset.train, SplitOptions(hospitals=25, samples=8), np.random.default_rng(0))
+    shares = split(dataset.train, SplitOptions(hospitals=25, examples=8), np.random.default_rng(0))
     assert {len(share.train) for share in shares} == {8}
 
 
@@ -347,7 +347,7 @@ def test_real_x_rays_of_a_patient_stay_at_one_hospital(real_data: Callable[[str]
     # An image there under two patients' names is both patients'.
     for image, row in zip(dataset.train.features, table, strict=True):
         token_of[image.tobytes()].add(row["patient_token"])
-    how = SplitOptions(hospitals=150, samples=8, held_out=2)
+    how = SplitOptions(hospitals=150, examples=8, held_out=2)
     shares = split(dataset.train, how, np.random.default_rng(0))
     owner: dict[str, str] = {}
     for share in shares:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learning.data import DataError, Examples, Share, SplitOptions, split
+from learning.data import DataError, Examples, Partition, SplitOptions, split
 
 Refusal = Callable[[Callable[[], object]], str]
 
@@ -31,11 +31,11 @@ def rows(examples: Examples) -> list[int]:
     return [int(row) for row in examples.features[:, 0]]
 
 
-def divide(examples: Examples, seed: int = 0, **how: Any) -> list[Share]:
+def divide(examples: Examples, seed: int = 0, /, **how: Any) -> list[Partition]:
     return split(examples, SplitOptions(**how), np.random.default_rng(seed))
 
 
-def assert_nothing_is_shared(examples: Examples, shares: list[Share]) -> None:
+def assert_nothing_is_shared(examples: Examples, shares: list[Partition]) -> None:
     parts = [part for share in shares for part in (share.train, share.held_out)]
     dealt = [row for part in parts for row in rows(part)]
     assert len(dealt) == len(set(dealt))
@@ -55,7 +55,7 @@ def test_equal_shares_are_disjoint_and_of_the_size_asked_for(data: st.DataObject
     held_out, spare = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 5))
     examples = pool([0] * (hospitals * (samples + held_out) + spare))
     shares = divide(
-        examples, data.draw(numbers), hospitals=hospitals, samples=samples, held_out=held_out
+        examples, data.draw(numbers), hospitals=hospitals, examples=samples, held_out=held_out
     )
     assert [(len(s.train), len(s.held_out)) for s in shares] == [(samples, held_out)] * hospitals
     assert_nothing_is_shared(examples, shares)
@@ -79,9 +79,9 @@ def test_groups_are_never_parted_and_sizes_are_still_exact(
         seed,
         kind=kind,
         hospitals=hospitals,
-        samples=samples,
+        examples=samples,
         held_out=1 if len(group_sizes) >= hospitals * (samples + 1) else 0,
-        smallest=1,
+        skew_min_examples=1,
     )
     assert sum(len(share.train) for share in shares) == hospitals * samples
     if kind == "equal":
@@ -96,13 +96,13 @@ def test_groups_cost_no_examples_where_single_ones_can_fill_the_gaps(seed: int) 
         group for group, size in enumerate([5, 4, 4, *[3] * 4, *[2] * 19]) for _ in range(size)
     ]
     groups += range(1000, 1000 + 200 - len(groups))
-    shares = divide(pool([0] * 200, groups), seed, hospitals=25, samples=8)
+    shares = divide(pool([0] * 200, groups), seed, hospitals=25, examples=8)
     assert sorted(row for share in shares for row in rows(share.train)) == list(range(200))
 
 
 def test_a_patient_with_more_images_than_a_hospital_has_room_for_loses_the_surplus() -> None:
     groups = [row // 5 for row in range(20)]
-    shares = divide(pool([0] * 20, groups), hospitals=4, samples=3)
+    shares = divide(pool([0] * 20, groups), hospitals=4, examples=3)
     assert [len(share.train) for share in shares] == [3] * 4
     assert [len(set(share.train.groups.tolist())) for share in shares] == [1] * 4  # type: ignore[union-attr]
 
@@ -111,7 +111,7 @@ def test_patients_with_many_images_are_not_preferred() -> None:
     groups = [0, 0, 0, 0, *range(1, 100)]
     chosen = 0
     for seed in range(300):
-        shares = divide(pool([0] * len(groups), groups), seed, hospitals=2, samples=5)
+        shares = divide(pool([0] * len(groups), groups), seed, hospitals=2, examples=5)
         chosen += any(0 in rows(share.train) for share in shares)
     # About 10 of 100 patients are drawn; always taking the largest would give 300.
     assert chosen < 60
@@ -121,7 +121,7 @@ def test_every_example_is_as_likely_to_reach_every_hospital() -> None:
     for groups in (None, list(range(12))):
         reached = np.zeros((12, 3))
         for seed in range(600):
-            shares = divide(pool([0] * 12, groups), seed, hospitals=3, samples=2)
+            shares = divide(pool([0] * 12, groups), seed, hospitals=3, examples=2)
             for hospital, share in enumerate(shares):
                 reached[rows(share.train), hospital] += 1
         # 2 of 12 places, 600 times: 100 expected, standard deviation 9.
@@ -141,7 +141,7 @@ def test_pathological_shares_have_exactly_k_classes_and_equal_sizes(data: st.Dat
         data.draw(numbers),
         kind="pathological",
         hospitals=hospitals,
-        samples=k * per_class,
+        examples=k * per_class,
         held_out=k * held,
         classes_per_hospital=k,
     )
@@ -175,7 +175,7 @@ def test_pathological_split_fails_only_where_no_assignment_exists(
             seed,
             kind="pathological",
             hospitals=hospitals,
-            samples=k * lot,
+            examples=k * lot,
             classes_per_hospital=k,
         )
     except DataError:
@@ -187,7 +187,7 @@ def test_pathological_split_fails_only_where_no_assignment_exists(
 def test_pathological_hospitals_have_a_class_as_often_as_it_is_frequent() -> None:
     labels = [0] * 260 + [1] * 740
     shares = divide(
-        pool(labels), kind="pathological", hospitals=100, samples=8, classes_per_hospital=1
+        pool(labels), kind="pathological", hospitals=100, examples=8, classes_per_hospital=1
     )
     assert sum(share.train.labels[0] for share in shares) == 74
     # Nor does a hospital's number tell its class.
@@ -211,7 +211,7 @@ def test_pathological_split_does_not_part_a_patient_with_several_classes(
         seed,
         kind="pathological",
         hospitals=2,
-        samples=2,
+        examples=2,
         held_out=1,
         classes_per_hospital=1,
     )
@@ -226,7 +226,7 @@ def test_skewed_shares_give_out_n_examples_and_the_same_number_held_out(
 ) -> None:
     examples = pool([0] * hospitals * (samples + held_out))
     shares = divide(
-        examples, seed, kind="skewed", hospitals=hospitals, samples=samples, held_out=held_out
+        examples, seed, kind="skewed", hospitals=hospitals, examples=samples, held_out=held_out
     )
     sizes = [len(share.train) for share in shares]
     assert sum(sizes) == hospitals * samples
@@ -278,7 +278,7 @@ def test_the_same_seed_gives_the_same_shares_and_another_one_others(
 
     def dealt(seed: int) -> list[tuple[str, list[int], list[int]]]:
         hospitals = 0 if kind == "natural" else 5
-        shares = divide(examples, seed, kind=kind, hospitals=hospitals, samples=8, held_out=4)
+        shares = divide(examples, seed, kind=kind, hospitals=hospitals, examples=8, held_out=4)
         return [(share.name, rows(share.train), rows(share.held_out)) for share in shares]
 
     assert dealt(1) == dealt(1)
@@ -295,33 +295,33 @@ def test_the_same_seed_gives_the_same_shares_and_another_one_others(
     ],
 )
 def test_names_sort_in_the_order_of_the_shares(hospitals: int, first: str, last: str) -> None:
-    names = [share.name for share in divide(pool([0] * 1000), hospitals=hospitals, samples=1)]
+    names = [share.name for share in divide(pool([0] * 1000), hospitals=hospitals, examples=1)]
     assert (names[0], names[-1]) == (first, last)
     assert names == sorted(names)
 
 
 def test_too_few_examples_are_refused_with_the_numbers_and_what_to_lower(refusal: Refusal) -> None:
-    message = refusal(lambda: divide(pool([0] * 99), hospitals=10, samples=8, held_out=2))
+    message = refusal(lambda: divide(pool([0] * 99), hospitals=10, examples=8, held_out=2))
     assert message == (
         "the data set has 99 training examples, but the hospitals need 100: "
-        "lower hospitals, samples or held-out"
+        "lower hospitals, examples or held-out"
     )
 
 
 def test_too_few_examples_because_of_groups_are_refused_and_counted(refusal: Refusal) -> None:
     examples = pool([0] * 20, [row // 10 for row in range(20)])
-    message = refusal(lambda: divide(examples, hospitals=3, samples=4))
+    message = refusal(lambda: divide(examples, hospitals=3, examples=4))
     assert "has 20 training examples (8 without parting what belongs together)" in message
     assert "need 12" in message
 
 
 def test_too_few_examples_of_the_classes_are_refused_with_the_numbers(refusal: Refusal) -> None:
     message = refusal(
-        lambda: divide(pool([0] * 9 + [1] * 20), kind="pathological", hospitals=5, samples=10)
+        lambda: divide(pool([0] * 9 + [1] * 20), kind="pathological", hospitals=5, examples=10)
     )
     assert message == (
         "29 training examples make 5 lots of 5 of one class, but 5 hospitals with 2 classes each "
-        "need 10: lower hospitals, samples or held-out"
+        "need 10: lower hospitals, examples or held-out"
     )
 
 
@@ -329,28 +329,28 @@ def test_too_few_examples_of_the_classes_are_refused_with_the_numbers(refusal: R
     ("how", "words"),
     [
         ({"kind": "random"}, "split must be equal, pathological, skewed or natural, got 'random'"),
-        ({"hospitals": 0, "samples": 8}, "hospitals must be at least 1, got 0"),
-        ({"hospitals": 2, "samples": 0}, "samples must be at least 1, got 0"),
-        ({"hospitals": 2, "samples": 2, "held_out": -1}, "held-out must be at least 0, got -1"),
+        ({"hospitals": 0, "examples": 8}, "hospitals must be at least 1, got 0"),
+        ({"hospitals": 2, "examples": 0}, "examples must be at least 1, got 0"),
+        ({"hospitals": 2, "examples": 2, "held_out": -1}, "held-out must be at least 0, got -1"),
         (
-            {"kind": "pathological", "hospitals": 2, "samples": 3},
-            "samples must be a multiple of classes-per-hospital, 2",
+            {"kind": "pathological", "hospitals": 2, "examples": 3},
+            "examples must be a multiple of classes-per-hospital, 2",
         ),
         (
-            {"kind": "pathological", "hospitals": 2, "samples": 4, "held_out": 1},
+            {"kind": "pathological", "hospitals": 2, "examples": 4, "held_out": 1},
             "held-out must be a multiple of classes-per-hospital, 2",
         ),
         (
-            {"kind": "pathological", "hospitals": 2, "samples": 9, "classes_per_hospital": 9},
+            {"kind": "pathological", "hospitals": 2, "examples": 9, "classes_per_hospital": 9},
             "classes-per-hospital must be at most 3",
         ),
         (
-            {"kind": "pathological", "hospitals": 2, "samples": 9, "classes_per_hospital": 0},
+            {"kind": "pathological", "hospitals": 2, "examples": 9, "classes_per_hospital": 0},
             "classes-per-hospital must be at least 1",
         ),
         (
-            {"kind": "skewed", "hospitals": 2, "samples": 2, "smallest": 0},
-            "smallest must be at least 1",
+            {"kind": "skewed", "hospitals": 2, "examples": 2, "skew_min_examples": 0},
+            "skew-min-examples must be at least 1",
         ),
         ({"kind": "natural"}, "split natural needs each example's hospital"),
     ],

@@ -1,0 +1,182 @@
+"""The settings of the method: its schedule, its hand-overs and its aggregation."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import model_validator
+
+from operation.config import SettingsGroup, setting
+from protocol.randomness import SEED_BYTES
+from protocol.schedule import Schedule
+
+Aggregator = Literal[
+    "fedavg",
+    "fedavgm",
+    "fedprox",
+    "fedadam",
+    "fedyogi",
+    "fedadagrad",
+    "median",
+    "trimmed-mean",
+    "krum",
+    "multi-krum",
+    "bulyan",
+    "qfedavg",
+    "radon",
+    "geometric-median",
+]
+# Flower computes these from the models alone: weights would silently do nothing.
+_IGNORE_WEIGHTS = ("median", "trimmed-mean", "krum", "multi-krum", "bulyan", "qfedavg", "radon")
+
+
+class MethodSettings(SettingsGroup):
+    """What is trained for how long, and how models are handed over and aggregated."""
+
+    renamed: ClassVar[Mapping[str, str]] = {
+        "fairness": "qfedavg-q",
+        "malicious": "krum-malicious",
+        "sealing": "sealed",
+        "trim": "trim-fraction",
+    }
+
+    rounds: int = setting(
+        100,
+        "local updates of every model, the paper's T",
+        ge=1,
+        advice="After 30 rounds daisy-chaining was behind averaging every round, after 120 equal.",
+    )
+    daisy_period: int = setting(
+        1,
+        "rounds between hand-overs, the paper's d; 0: never",
+        ge=0,
+        advice="0 is the aggregator alone (`--daisy-period never`). Larger values save messages; "
+        "20 or more local rounds per message did badly with a long `aggregation-period`.",
+    )
+    aggregation_period: int = setting(
+        5,
+        "rounds between aggregations, the paper's b; 0: only at the end",
+        ge=0,
+        advice="0 is plain daisy-chaining. On digits, 2 to 100 made no difference; with "
+        "convolutions shorter periods had the higher mean: see "
+        "[when-it-helps.md](when-it-helps.md#the-aggregation-period).",
+    )
+    schedule: Literal["periodic", "random"] = setting(
+        "periodic",
+        "when aggregations come",
+        advice="`periodic`: every `aggregation-period` rounds. `random`: models travel every "
+        "`daisy-period` rounds, and each communication is an aggregation with probability d/b, so "
+        "no hospital knows in advance which. Needs 1 ≤ d ≤ b; not with `ramp` or `tail`.",
+    )
+    ramp: bool = setting(
+        False,
+        "increase the gaps between aggregations from 1 over 2, 4, … rounds",
+        advice="Up to `aggregation-period`. It made no measurable difference in our ablation.",
+    )
+    tail: float = setting(
+        0.0,
+        "last fraction of the rounds, in which every communication aggregates",
+        ge=0,
+        lt=1,
+        advice="It made no measurable difference in our ablation and costs aggregations. No effect "
+        "with `daisy-period = 0`.",
+    )
+    permutation: Literal["uniform", "derangement", "coverage"] = setting(
+        "uniform",
+        "how recipients of a hand-over are drawn",
+        advice="`derangement`: no model stays where it is. `coverage`: no model visits a hospital "
+        "twice before it has visited all that are present. Accuracy did not change measurably.",
+    )
+    fraction: float = setting(
+        1.0,
+        "fraction of the hospitals that a leg draws, the paper's C",
+        gt=0,
+        le=1,
+        advice="A leg draws max(2, C·m rounded) hospitals, the last leg all of them. Lower it to "
+        "save messages in large studies.",
+    )
+    init: Literal["shared", "own"] = setting(
+        "shared",
+        "first model of each hospital",
+        advice="`own`: each makes its own, as in the paper; averaging independent models shrinks "
+        "them, and training may never recover.",
+    )
+    weighting: Literal["equal", "examples", "chain-examples"] = setting(
+        "equal",
+        "weight of a model in the aggregate",
+        advice="1, the examples of its hospital, or the examples of all hospitals its chain has "
+        "visited since the last aggregation. Refused with aggregators that ignore weights: "
+        f"{', '.join(f'`{name}`' for name in _IGNORE_WEIGHTS)}.",
+    )
+    sealed: bool = setting(
+        True,
+        "seal models for their recipients in hand-overs",
+        advice="`false` only in simulations, where it saves time.",
+    )
+    aggregator: Aggregator = setting("fedavg", "what aggregates the models", values="see below")
+    proximal_mu: float = setting(
+        0.1,
+        "strength of the pull towards the last aggregate (fedprox)",
+        ge=0,
+        advice="FedProx's μ, in local training. No effect with other aggregators.",
+    )
+    server_learning_rate: float = setting(
+        0.0,
+        "step size at the coordinator (fedavgm and adaptive); 0: its default",
+        ge=0,
+        advice="The default is 1 for `fedavgm` and 0.1 for `fedadam`, `fedyogi` and `fedadagrad`.",
+    )
+    server_momentum: float = setting(0.9, "momentum at the coordinator (fedavgm)", ge=0, lt=1)
+    krum_malicious: int = setting(
+        0,
+        "malicious hospitals to withstand (krum, multi-krum, bulyan)",
+        ge=0,
+        advice="To withstand f, Krum and Multi-Krum need 2f + 3 hospitals in a leg, Bulyan 4f + 3.",
+    )
+    trim_fraction: float = setting(
+        0.2, "fraction of the values cut off at each end (trimmed-mean)", ge=0, lt=0.5
+    )
+    qfedavg_q: float = setting(
+        0.1, "exponent of the losses (qfedavg); 0 treats all losses alike", ge=0
+    )
+    radon_iterations: int = setting(
+        1,
+        "iterations of the Radon point, the paper's h (radon)",
+        ge=1,
+        le=4,
+        advice="A model of p parameters needs (p + 2)^h hospitals.",
+    )
+
+    def to_schedule(self, secret: bytes) -> Schedule:
+        """Return the legs of an experiment; a random schedule is drawn from `secret`."""
+        return Schedule(
+            self.rounds,
+            self.daisy_period or None,
+            self.aggregation_period or None,
+            ramp=self.ramp,
+            tail=self.tail,
+            secret=secret if self.schedule == "random" else None,
+        )
+
+    @model_validator(mode="after")
+    def _schedule_is_possible(self) -> "MethodSettings":
+        try:
+            self.to_schedule(bytes(SEED_BYTES))
+        except ValueError as error:
+            # In the words of the settings, where 0 stands for a period that never comes.
+            message = str(error).replace("_", "-").replace("None", "0")
+            raise ValueError(f"schedule = {self.schedule}: {message}") from error
+        return self
+
+    @model_validator(mode="after")
+    def _aggregator_fits(self) -> "MethodSettings":
+        if self.weighting != "equal" and self.aggregator in _IGNORE_WEIGHTS:
+            raise ValueError(
+                f"weighting = {self.weighting} has no effect with aggregator = {self.aggregator}: "
+                "set weighting = equal"
+            )
+        if self.aggregator == "qfedavg" and (self.daisy_period or self.fraction < 1):
+            raise ValueError(
+                "aggregator = qfedavg weighs each hospital by its own loss, so it needs "
+                f"daisy-period = 0 and fraction = 1, got {self.daisy_period} and {self.fraction}"
+            )
+        return self

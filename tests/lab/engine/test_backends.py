@@ -1,0 +1,60 @@
+"""Which way to train is found by trying, and any way found can be asked for again."""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from lab.engine import run
+from learning.models import registry
+from learning.models.interface import Model
+from server_app.config.run_config import Settings
+from tests.conftest import TINY
+
+QUICK = TINY | {"sealed": False, "held-out": 0}
+
+
+def test_the_way_that_was_found_gives_the_same_model_when_it_is_named() -> None:
+    settings = Settings.from_run_config(
+        QUICK | {"model": "mnist-cnn", "model-options": '{"filters": [2, 3]}', "dataset": "digits"},
+        source="test",
+    )
+    found = run(settings, backend="auto")
+    named = run(settings, backend=found.backend)
+    assert named.backend == found.backend
+    assert named.model.to_bytes() == found.model.to_bytes()
+
+
+class _Particular(nn.Module):
+    """Takes images in the usual order in memory only, and has no stacked form."""
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.output = nn.Linear(int(np.prod(shape)), classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.output(images.view(len(images), -1))
+
+
+def test_a_way_that_the_network_cannot_go_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(
+        registry._BUILT_IN, "particular", Model("particular", (), partial(_Particular))
+    )
+    colours = np.random.default_rng(0).integers(0, 256, size=(2, 40, 6, 6, 3), dtype=np.uint8)
+    for label, images in enumerate(colours):
+        (tmp_path / str(label)).mkdir()
+        for number, image in enumerate(images):
+            Image.fromarray(image).save(tmp_path / str(label) / f"{number}.png")
+    values = {"dataset": "image-folder", "data-dir": str(tmp_path), "image-mode": "rgb"}
+    settings = Settings.from_run_config(
+        QUICK | values | {"model": "particular", "model-options": "{}"}, source="test"
+    )
+    with pytest.raises(RuntimeError, match="view"):
+        run(settings, backend="loop-channels-last")
+    assert run(settings, backend="auto").backend == "loop"

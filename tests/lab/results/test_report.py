@@ -1,0 +1,182 @@
+"""The documentation's pages are made from results files, and say where the paper is not met."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.commands.report_command import pages, report
+from lab.experiments import ExperimentError
+from lab.results.ablation_blocks import with_blocks
+from lab.results.findings import findings
+from lab.results.page import page
+from lab.sweep import Request, RunFolder
+from tests.lab.conftest import tiny
+from tests.lab.results.test_results import finished
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def some_results(**accuracies: tuple[float, ...]) -> dict[str, Any]:
+    from lab.results.result import results
+
+    found: dict[str, Any] = json.loads(json.dumps(results(*finished(**accuracies), 12.0)))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("feddc", "said"),
+    [
+        # Against FedAvg(1) at 88; the paper reports +2.5.
+        ((0.90, 0.91, 0.90), "ahead; the paper reports +2.5."),
+        ((0.91, 0.92, 0.93), "ahead; the paper reports +2.5, less than that."),
+        ((0.895, 0.90, 0.90), "ahead; the paper reports +2.5, more than that."),
+        (
+            (0.885, 0.886, 0.887),
+            "ahead, **but by less than half of the +2.5 that the paper reports.**",
+        ),
+        # On average less than half, but one seed has more.
+        ((0.881, 0.881, 0.894), "ahead; the paper reports +2.5, more than that."),
+        ((0.87, 0.89, 0.89), "**undecided; the paper reports +2.5: not reproduced.**"),
+        (
+            (0.87, 0.89, 0.91),
+            "undecided; the paper reports +2.5: these data neither confirm nor refute it.",
+        ),
+        ((0.80, 0.81, 0.80), "**behind; the paper reports +2.5: not reproduced.**"),
+        ((0.80, 0.81), "two seeds: no verdict; the paper reports +2.5."),
+        # Five seeds: the interval of their mean decides, here -1.1 … +2.3, and not the best seed.
+        (
+            (0.88, 0.88, 0.88, 0.88, 0.91),
+            "**undecided; the paper reports +2.5: not reproduced.**",
+        ),
+        (
+            (0.88, 0.88, 0.88, 0.88, 0.92),
+            "undecided; the paper reports +2.5: these data neither confirm nor refute it.",
+        ),
+        (
+            (0.87, 0.89, 0.875, 0.885, 0.88),
+            "**undecided; the paper reports +2.5: not reproduced.**",
+        ),
+    ],
+)
+def test_the_page_says_plainly_what_is_not_reproduced_and_no_more(
+    feddc: tuple[float, ...], said: str
+) -> None:
+    results = some_results(feddc=feddc, fedavg_1=(0.88,) * len(feddc))
+    (finding,) = findings(results)
+    assert finding.endswith(said)
+    assert finding in page([results])
+
+
+def test_a_verdict_by_balanced_accuracy_says_so() -> None:
+    results = some_results(feddc=(0.90, 0.91, 0.90), fedavg_b=(0.88, 0.88, 0.88))
+    (gain,) = results["gains"]
+    balanced = gain["gain"] | {"mean": -12.0}
+    gain |= {"by_balanced": True, "verdict": "behind", "balanced_gain": balanced}
+    assert next(findings(results)).endswith(
+        ": behind, by balanced accuracy; the paper has no figure for it."
+    )
+    assert "| -12.0 (behind, by balanced accuracy), – |" in page([results])
+
+
+def test_a_lead_with_a_learning_rate_at_an_edge_says_so() -> None:
+    results = some_results(feddc=(0.90, 0.91, 0.90), fedavg_1=(0.88, 0.88, 0.88))
+    for row, chosen in zip(results["rows"], (0.1, 0.4, 0.1, 0.1), strict=True):
+        row |= {"candidates": {"0.1": 80.0, "0.2": 70.0, "0.4": 75.0}, "learning_rates": [chosen]}
+    (finding,) = findings(results)
+    told = "Learning rates at an edge of the grid: FedDC(1, 3) ↓, FedAvg(1) ↑."
+    assert finding.endswith(told)
+    for row in results["rows"]:
+        del row["candidates"]["0.2"]
+    assert not next(findings(results)).endswith(told)  # of two rates each is an edge
+    assert "| 0.4 ↑ |" in page([results])
+
+
+def test_an_ablation_marks_edges_in_its_table_and_counts_the_leads_with_one() -> None:
+    results = some_results(feddc=(0.90, 0.91, 0.90), fedavg_1=(0.88,) * 3, fedavg_b=(0.95,) * 3)
+    for row, chosen in zip(results["rows"], (0.1, 0.4, 0.1, 0.1), strict=True):
+        row |= {"candidates": {"0.1": 80.0, "0.2": 70.0, "0.4": 75.0}, "learning_rates": [chosen]}
+    block = with_blocks("<!-- ablation: tiny -->\n<!-- end -->", {"tiny": results})
+    assert "| 90.3 ± 0.7 ↓ | 88.0 ± 0.0 ↑ |" in block
+    assert "In 1 of FedDC's 1 leads, one of the two learning rates is at an edge" in block
+
+
+def test_the_page_has_each_variants_own_settings() -> None:
+    results = some_results(feddc=(0.90, 0.80), fedavg_1=(0.88, 0.88))
+    results["settings"] = {"hospitals": 30, "rounds": 200, "examples": 8}
+    results["variants"] = {"few": {"examples": 7, "rounds": 20}, "many": {"rounds": 500}}
+    text = page([results])
+    # No variant has the shared number of rounds, so that it would only mislead.
+    assert "Settings: `examples = 8`, `hospitals = 30`." in text
+    assert "in *few* `examples = 7`, `rounds = 20`; in *many* `rounds = 500`." in text
+
+
+def test_a_page_says_why_intervals_of_resplit_data_are_wider() -> None:
+    results = some_results(feddc=(0.90, 0.80), fedavg_1=(0.88, 0.88))
+    assert "corrected resampled t-test" not in page([results])
+    for row in results["rows"]:
+        row["overlap"] = 0.25
+    assert "with 1/2 + 114/455 instead of 1/2 in the variance of the mean" in page([results])
+
+
+def test_every_row_has_its_preset_seeds_machine_seconds_and_the_papers_number() -> None:
+    results = some_results(feddc=(0.90, 0.80), fedavg_1=(0.88, 0.88))
+    text = page([results])
+    assert "`feddc lab run tiny --preset laptop --seeds 2`: seeds 0 to 1, 12 s on " in text
+    assert results["hardware"]["torch"] in text
+    assert "| FedDC(1, 3) | 85.0 ± 5.0 | 50.0 ± 0.0 | 90.5 ± 0.5 | 0.1 | 2 | 24 | 1.0 |" in text
+
+
+def test_a_run_is_taken_over_with_its_plot(tmp_path: Path) -> None:
+    folder = RunFolder.for_request(Request(tiny(), "laptop"), tmp_path / "run")
+    folder.write("results.json", some_results(feddc=(0.9, 0.9), fedavg_1=(0.8, 0.8)))
+    (folder.path / "communication.png").write_bytes(b"picture")
+    docs = tmp_path / "docs"
+    assert report([folder.path], docs) == 0
+    assert (docs / "results" / "tiny-communication.png").read_bytes() == b"picture"
+    assert (docs / "results.md").read_text() == pages(docs)["results.md"]
+
+
+def test_an_unfinished_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = RunFolder.for_request(Request(tiny(), "laptop"), tmp_path / "run")
+    assert report([folder.path], tmp_path / "docs") == 2
+    assert "is not finished" in capsys.readouterr().err
+
+
+def test_results_of_an_older_version_are_refused_with_what_to_do() -> None:
+    old = some_results(feddc=(0.9, 0.9), fedavg_1=(0.8, 0.8)) | {"format": "feddc-results-1"}
+    with pytest.raises(ExperimentError, match="run `feddc lab run tiny` again"):
+        page([old])
+
+
+def test_blocks_of_studies_are_made_anew_and_the_rest_of_the_page_is_left_alone() -> None:
+    results = some_results(feddc=(0.9, 0.91, 0.92), fedavg_1=(0.88,) * 3, fedavg_b=(0.8,) * 3)
+    other = "b\n<!-- ablation: other -->\nx\n<!-- end -->\n"
+    before = f"a\n<!-- ablation: tiny -->\nold\n<!-- end -->\n{other}"
+    after = with_blocks(before, {"tiny": results})
+    assert after.startswith("a\n<!-- ablation: tiny -->\n|")
+    assert after.endswith(f"<!-- end -->\n{other}")
+    assert "| 88.0 ± 0.0 | 80.0 ± 0.0 | diverged | +11.0, ahead | +3.0, ahead |" in after
+    assert with_blocks(after, {"tiny": results}) == after
+
+
+def test_verdicts_are_counted_from_the_studies_a_page_shows_each_comparison_once() -> None:
+    one = some_results(feddc=(0.9, 0.91, 0.92), fedavg_1=(0.88,) * 3, fedavg_b=(0.9,) * 3)
+    two = some_results(feddc=(0.8, 0.81, 0.82), fedavg_1=(0.88,) * 3, fedavg_b=(0.9,) * 3)
+    blocks = "".join(
+        f"<!-- ablation: {name} -->\n<!-- end -->\n" for name in ("one", "again", "two")
+    )
+    page = f"<!-- counts -->\nold\n<!-- end -->\n{blocks}"
+    after = with_blocks(page, {"one": one, "again": one, "two": two, "elsewhere": two})
+    assert after.startswith(
+        "<!-- counts -->\n"
+        "- Against FedAvg(b), of 2 comparisons: ahead in 0, undecided in 1, behind in 1.\n"
+        "- Against FedAvg(1), of 2 comparisons: ahead in 1, undecided in 0, behind in 1.\n"
+        "<!-- end -->"
+    )
+
+
+def test_the_pages_are_what_the_committed_results_make_of_them() -> None:
+    for name, text in pages(DOCS).items():
+        assert (DOCS / name).read_text("utf-8") == text, f"run `feddc lab report` for docs/{name}"
