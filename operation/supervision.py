@@ -118,11 +118,7 @@ class Program:
         self.process = None
 
 
-def keep_running(
-    programs: Sequence[Program],
-    meanwhile: Callable[[], None] = lambda: None,
-    clock: Clock | None = None,
-) -> int:
+def keep_running(programs: Sequence[Program], clock: Clock | None = None) -> int:
     """Keep all programs running until a signal asks to end; return the signal's number."""
     clock = clock or Clock()
     with signals.collected() as asked:
@@ -130,7 +126,6 @@ def keep_running(
             while not asked:
                 for program in programs:
                     program.look_after()
-                meanwhile()
                 clock.sleep(_LOOK_SECONDS)
         finally:
             for program in reversed(programs):

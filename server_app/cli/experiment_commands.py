@@ -103,8 +103,6 @@ def resume(
         if chosen.is_complete:
             fail(2, f"the experiment {chosen.id} is complete; its results are in {chosen.folder}")
         experiment_control.check_nothing_runs(place, api)
-        if not chosen.can_resume:
-            fail(1, f"the experiment {chosen.id} can't be resumed: start a new one with `run`")
         experiment_control.stop(place, api, chosen)  # what Flower still believes to be running
         register_members(place)
         experiment_control.start(api, chosen)

@@ -14,7 +14,6 @@ from protocol.keys import Identity, InvalidKey
 from protocol.study.connection import Connection
 from protocol.study.roster import Roster, RosterError, check_name
 
-DEFAULT_FOLDER = Path("study")
 FOLDER_VARIABLE = "FEDDC_STUDY"  # tells the ServerApp, which the SuperLink starts, where it is
 INTERNAL_HOST = "127.0.0.1"
 
