@@ -301,10 +301,11 @@ def test_one_connection_too_many_is_turned_away_and_room_comes_back(
     start: Start, coordinator: _Coordinator
 ) -> None:
     with start(coordinator.address) as forwarder:
-        callers = [forwarder.connect() for _ in range(CONNECTIONS)]
-        for caller in callers:
-            caller.sendall(b"there?")
-            assert caller.recv(10) == b"yes"
+        callers = []
+        for _ in range(CONNECTIONS):
+            callers.append(forwarder.connect())
+            callers[-1].sendall(b"there?")
+            assert callers[-1].recv(10) == b"yes"
         assert not _attempt(forwarder)
         forwarder.wait_for("one too many")
         for caller in callers:
