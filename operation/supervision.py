@@ -1,4 +1,4 @@
-"""Programs that must go on: started again when they end, and never left behind.
+"""Long-running programs: restarted when they end, and stopped with their supervisor.
 
 Both sides run a program of Flower's for months. Whatever it prints goes to the log.
 """
