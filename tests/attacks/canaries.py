@@ -153,7 +153,7 @@ def recorded_run(*, sealed: bool = True, **changes: Any) -> Recorded:
         grid,
         ArrayRecord({name: Array(array) for name, array in ZEROS.parameters.items()}),
         num_rounds=6,
-        timeout=60,
+        timeout=300,
         train_config=ConfigRecord({**MIRROR, "shape": [FEATURES], "classes": CLASSES}),
     )
     return grid

@@ -300,7 +300,7 @@ class Agent:
             self.process = subprocess.Popen(
                 [sys.executable, *command], stdout=log, stderr=log, env=environment
             )
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while True:
             try:
                 health(self.socket)
@@ -313,7 +313,7 @@ class Agent:
     def stop(self) -> None:
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(timeout=60)
+            self.process.wait(timeout=180)
             self.process = None
 
 

@@ -40,7 +40,7 @@ class RecordingStore(MappingStore):
         self.lines.append(line)
 
 
-def test_a_head_that_the_hospital_did_not_sign_says_nothing() -> None:
+def test_a_head_that_the_hospital_did_not_sign_is_ignored() -> None:
     here = hospital()
     invented = AuditHead.signed(STRANGER, 10_000, bytes(32))
     broken = AuditHead(sequence=10_000, digest="0" * 64, signature="0" * 128)
