@@ -1,61 +1,32 @@
-"""How a hospital reaches the coordinator: its address, and the certificate it is known by."""
+"""How a hospital reaches the coordinator: its address and its certificate."""
 
-import ipaddress
 import json
-import re
 from dataclasses import dataclass
 
 from cryptography import x509
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from protocol.address import Address
+from protocol.canonical import canonical_bytes, first_problem
 from protocol.keys import SIGNATURE_BYTES, Identity, verify
 
 _PURPOSE = "connection"
 MAX_BYTES = 20_000
-_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-_NAME = re.compile(rf"^{_LABEL}(\.{_LABEL})*$")
 
 
 class ConnectionFileError(ValueError):
-    """The bytes do not say how to reach a coordinator."""
-
-
-@dataclass(frozen=True)
-class Address:
-    """A host, by name or number, and a port."""
-
-    host: str
-    port: int
-
-    @staticmethod
-    def parse(text: str) -> "Address":
-        """Read `host:port`; an IPv6 number stands in brackets."""
-        host, colon, port = text.rpartition(":")
-        bracketed = host.startswith("[") and host.endswith("]")
-        host = host[1:-1] if bracketed else host
-        if not colon or not port.isdecimal() or not 1 <= int(port) <= 65535:
-            raise ValueError(f"must be HOST:PORT, like fl.example.org:8443, got {text!r}")
-        try:
-            is_number = bool(ipaddress.ip_address(host))
-        except ValueError:
-            is_number = False
-        if bracketed != (":" in host) or not (is_number or (_NAME.match(host) and len(host) < 254)):
-            raise ValueError(f"{host!r} is neither a host's name nor an IP number")
-        return Address(host, int(port))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+    """The bytes are not a valid connection file."""
 
 
 @dataclass(frozen=True)
 class Connection:
     """What a hospital needs to connect. Nothing in it is secret.
 
-    The coordinator's identity signs for it, which `join` compares with the roster's coordinator.
+    The coordinator's identity signs it, and `join` compares that with the roster's coordinator.
     """
 
     address: Address
-    certificate: str  # of the coordinator's own authority, PEM
+    certificate: str  # of the coordinator's certificate authority, PEM
     signature: bytes
 
     @staticmethod
@@ -77,15 +48,13 @@ class Connection:
 
     @staticmethod
     def from_json(data: bytes) -> "Connection":
-        """Read a connection file; anything else raises ConnectionFileError."""
+        """Parse a connection file; raise ConnectionFileError if it is invalid."""
         if len(data) > MAX_BYTES:
             raise ConnectionFileError(f"has more than {MAX_BYTES} bytes")
         try:
             form = _Form.model_validate_json(data)
         except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in problem["loc"]) or "connection"
-            raise ConnectionFileError(f"{where}: {problem['msg']}") from error
+            raise ConnectionFileError(first_problem(error, whole="connection")) from error
         try:
             address = Address.parse(form.address)
         except ValueError as error:
@@ -107,4 +76,4 @@ class _Form(BaseModel):
 
 def _content(address: Address, certificate: str) -> bytes:
     fields = {"address": str(address), "certificate": certificate, "version": 1}
-    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+    return canonical_bytes(fields)

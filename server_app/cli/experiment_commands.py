@@ -1,7 +1,6 @@
 """`feddc coordinator run`, `follow`, `status`, `resume`, `stop`: experiments from start to end."""
 
 import json
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from operation import signals
 from operation.terminal import console, fail
 
 from .shared import HERE, Folder, open_study, told
@@ -103,8 +103,6 @@ def resume(
         if chosen.is_complete:
             fail(2, f"the experiment {chosen.id} is complete; its results are in {chosen.folder}")
         experiment_control.check_nothing_runs(place, api)
-        if not chosen.can_resume:
-            fail(1, f"the experiment {chosen.id} can't be resumed: start a new one with `run`")
         experiment_control.stop(place, api, chosen)  # what Flower still believes to be running
         register_members(place)
         experiment_control.start(api, chosen)
@@ -246,12 +244,5 @@ def _ctrl_c_leaves() -> Iterator[None]:
     def leave(number: int, frame: object) -> None:
         raise _LeftAlone
 
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:  # as under nohup
+    with signals.caught(leave, (signals.SIGINT,)):
         yield
-        return
-    signal.signal(signal.SIGINT, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

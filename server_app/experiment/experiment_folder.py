@@ -134,11 +134,6 @@ class Experiment:
     def is_complete(self) -> bool:
         return (self.folder / "summary.json").is_file()
 
-    @property
-    def can_resume(self) -> bool:
-        """Whether there is anything left to do; one that has not begun begins."""
-        return not self.is_complete
-
     def settings(self, hospitals: int) -> tuple[Settings, TaskSettings]:
         values = json.loads((self.folder / "settings.json").read_text(encoding="utf-8"))
         return parse(values, hospitals=hospitals)

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from operation import files, process_group
 from operation.clock import Clock
-from protocol.study.connection import Address
+from protocol.address import Address
 from server_app.study.study_folder import INTERNAL_HOST, Study
 
 from . import nginx

@@ -9,11 +9,11 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from operation import files
 from operation.config import Scalar, SettingsError, SettingsGroup
+from protocol.address import Address
 from protocol.keys import Identity, InvalidKey
-from protocol.study.connection import Address, Connection
+from protocol.study.connection import Connection
 from protocol.study.roster import Roster, RosterError, check_name
 
-DEFAULT_FOLDER = Path("study")
 FOLDER_VARIABLE = "FEDDC_STUDY"  # tells the ServerApp, which the SuperLink starts, where it is
 INTERNAL_HOST = "127.0.0.1"
 
