@@ -80,7 +80,7 @@ class SmallStudy:
             _write_patients(place, seed=number)
             card = place / f"{name}.hospital.json"
             fingerprint = json.loads(card.read_text())["fingerprint"]
-            self._coordinator("enrol", str(card), "--yes", fingerprint)
+            self._coordinator("enrol", str(card), "--fingerprint", fingerprint)
         self._coordinator("roster")
         roster = self._study / "for-hospitals" / "roster"
         fingerprint = Roster.from_signed(roster.read_bytes()).fingerprint

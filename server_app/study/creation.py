@@ -1,4 +1,4 @@
-"""Setting up a study: identity, certificates, settings and the files that go with them."""
+"""Creation of a study: its folder with identity, certificates and settings."""
 
 from pathlib import Path
 
@@ -21,8 +21,10 @@ _GROUPS: tuple[tuple[str, type[SettingsGroup]], ...] = (
 )
 
 
-def found(folder: Path, *, name: str, address: str, listen: str, internal_port: int) -> Study:
-    """Make a study's folder; what is there already is never overwritten."""
+def create_study(
+    folder: Path, *, name: str, address: str, listen: str, internal_port: int
+) -> Study:
+    """Create a study's folder; existing files are never overwritten."""
     folder = folder.expanduser().absolute()
     try:
         file = StudyFile.parse(
@@ -39,7 +41,7 @@ def found(folder: Path, *, name: str, address: str, listen: str, internal_port: 
     for existing in ("study.toml", "identity.key", "tls"):
         if (folder / existing).exists():
             raise StudyError(
-                f"{folder / existing} is already there, and is never overwritten: choose another "
+                f"{folder / existing} already exists and is never overwritten: choose another "
                 "--study"
             )
     study = Study(folder, file)
@@ -51,7 +53,7 @@ def found(folder: Path, *, name: str, address: str, listen: str, internal_port: 
     files.write_new(study.identity_file, Identity.generate().to_bytes())
     files.write_new(study.settings_file, settings_template().encode(), mode=0o644)
     files.write_new(folder / "compose.yaml", compose_file(study).encode(), mode=0o644)
-    # Last: with it, the folder is a study's.
+    # Last: it marks the folder as a study's.
     files.write_new(folder / "study.toml", _toml(file).encode(), mode=0o644)
     study.write_connection()
     files.sync_folder(folder)

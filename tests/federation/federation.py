@@ -113,7 +113,7 @@ class Federation:
         write_data(place, share, self.classes)
         card = place / f"{name}.hospital.json"
         fingerprint = json.loads(card.read_text())["fingerprint"]
-        self.coordinator("enrol", str(card), "--yes", fingerprint)
+        self.coordinator("enrol", str(card), "--fingerprint", fingerprint)
 
     def sign_roster(self) -> None:
         self.coordinator("roster")
