@@ -88,7 +88,7 @@ def test_what_from_may_name(study: Study, tmp_path: Path) -> None:
     folder = study.experiments / "20260101-000000-abcdef"
     folder.mkdir(parents=True)
     (folder / "settings.json").write_text("{}")
-    with pytest.raises(SettingsError, match="has not aggregated"):
+    with pytest.raises(SettingsError, match="has no aggregate yet"):
         first_model.find(study, folder.name)
     (folder / first_model.AGGREGATE).write_bytes(b"")
     assert first_model.find(study, folder.name) == folder / first_model.AGGREGATE

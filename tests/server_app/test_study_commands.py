@@ -80,7 +80,7 @@ def test_init_never_overwrites(study: Study) -> None:
     done = feddc("init", "--name", "x", "--address", "h:1", "--study", study.folder)
 
     assert done.exit_code == 2
-    assert "already there" in done.stderr
+    assert "already exists" in done.stderr
     assert study.identity_file.read_bytes() == before
 
 
