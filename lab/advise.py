@@ -1,23 +1,23 @@
-"""Settings to begin with, from what the studies of docs/when-it-helps.md found."""
+"""Settings to start with, from the ablations in docs/when-it-helps.md."""
 
 from dataclasses import dataclass
 
 from operation.config import Scalar
 
-# Each of these is from a study of docs/when-it-helps.md, which a test compares.
+# Each of these comes from an ablation in docs/when-it-helps.md; a test compares them.
 _LEAST_ROUNDS, _LONG_RUN = 60, 400
 _ONE_EXAMPLE, _TINY, _MANY = 1, 2, 16
 _FEW_CLASSES, _FEW_HOSPITALS = 2, 20
 _CONVOLUTIONS = (
-    "few classes at each hospital: an MLP lost nothing that could be measured (study non-iid), but "
-    "with two classes each a network with convolutions was 0.8 points behind averaging every round "
-    "(study convolutions, three seeds): compare both"
+    "few classes at each hospital: an MLP lost nothing measurable (ablation non-iid), but with two "
+    "classes each a convolutional network was 0.8 points behind averaging every round (ablation "
+    "convolutions, three seeds): compare both"
 )
 
 
 @dataclass(frozen=True)
 class Case:
-    """A study as its coordinator knows it; `classes` at each hospital, of all, 0: all mixed."""
+    """A study as its coordinator knows it; `classes` is the number at each hospital, 0 for all."""
 
     hospitals: int
     examples: int
@@ -27,7 +27,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Advice:
-    """Settings, and a reason for each; `chain` is false where hand-overs are not worth it."""
+    """Settings with a reason for each; `chain` is false where hand-overs are not recommended."""
 
     chain: bool
     settings: dict[str, Scalar]
@@ -36,7 +36,7 @@ class Advice:
 
 
 def advise(case: Case) -> Advice:
-    """Return what to begin with."""
+    """Return settings to start with."""
     init = "the mean of independent first models has 1/√m of their norm, and may not recover"
     if because := _against_chains(case):
         return Advice(
@@ -48,10 +48,10 @@ def advise(case: Case) -> Advice:
                 "permutation": "uniform",
             },
             reasons={
-                "daisy-period": "averaging every round did better: see the remarks",
+                "daisy-period": "averaging every round did better: see below",
                 "aggregation-period": "average every round",
                 "init": init,
-                "permutation": "the default; nothing is handed over",
+                "permutation": "the default; there are no hand-overs",
             },
             warnings=[*because, *_warnings(case)],
         )
@@ -64,11 +64,11 @@ def advise(case: Case) -> Advice:
         "permutation": "coverage" if covers else "uniform",
     }
     reasons = {
-        "daisy-period": "a hand-over after every round: longer stays teach a model one hospital",
+        "daisy-period": "a hand-over after every round: longer stays fit a model to one hospital",
         "aggregation-period": why,
         "init": init,
-        "permutation": f"a chain of {period} rounds can see all {case.hospitals} hospitals, and "
-        "coverage makes sure that it does"
+        "permutation": f"a chain of {period} rounds can visit all {case.hospitals} hospitals, and "
+        "coverage ensures it does"
         if covers
         else "others made no measurable difference",
     }
@@ -76,28 +76,29 @@ def advise(case: Case) -> Advice:
 
 
 def _against_chains(case: Case) -> list[str]:
-    """Return why one should rather average every round; nothing, if one need not."""
+    """Return the reasons to average every round instead; empty if there are none."""
     found = []
     if case.rounds < _LEAST_ROUNDS:
         found.append(
             f"{case.rounds} rounds are few for chains: with 30 FedDC had 3.0 points less than "
-            f"averaging every round (study rounds: five seeds leave it undecided); plan for "
-            f"{_LEAST_ROUNDS} and more, or average. If aggregations must be rare, hand over all "
-            "the same: that was 3.2 points ahead of averaging every 10 rounds"
+            f"averaging every round (ablation rounds: undecided with five seeds); use "
+            f"{_LEAST_ROUNDS} or more, or average. If aggregations must be rare, keep the "
+            "hand-overs: that was 3.2 points ahead of averaging every 10 rounds"
         )
     if case.examples <= _ONE_EXAMPLE:
         found.append(
             "with a single example at each hospital FedDC was 1.4 points behind averaging every "
-            "round (study samples)"
+            "round (ablation examples)"
         )
     return found
 
 
 def _period(case: Case) -> tuple[int, str]:
-    """Return the aggregation period, and why."""
+    """Return the aggregation period and the reason for it."""
     same = (
-        "a value to begin with: on digits chains of 2 to 100 rounds differed by 0.3 points at most "
-        "(study period), on CIFAR10 shorter ones were better in both of two seeds (cifar10-periods)"
+        "a starting value: on digits chains of 2 to 100 rounds differed by 0.3 points at most "
+        "(ablation period), on CIFAR10 shorter ones were better in both of two seeds "
+        "(cifar10-periods)"
     )
     return (10, f"a long run; {same}") if case.rounds >= _LONG_RUN else (5, same)
 
@@ -106,24 +107,24 @@ def _warnings(case: Case) -> list[str]:
     found = []
     if case.examples <= _TINY:
         found.append(
-            "no BatchNorm with two examples a hospital: it broke every method in an earlier study, "
-            "which was not repeated here"
+            "avoid BatchNorm with two examples per hospital: it broke every method in an early "
+            "ablation, which was not repeated here"
         )
     if case.hospitals < _FEW_HOSPITALS:
-        found.append(f"no study here has fewer than {_FEW_HOSPITALS} hospitals")
+        found.append(f"no ablation here has fewer than {_FEW_HOSPITALS} hospitals")
     return found
 
 
 def _expectations(case: Case) -> list[str]:
     found = [
         "expect about the accuracy of averaging every round, with aggregation-period times fewer "
-        "aggregations; if aggregations cost you nothing, averaging every round is as good",
-        "try a half and a quarter of the largest learning rate that averaging every round bears",
+        "aggregations; if aggregations are free for you, averaging every round is as good",
+        "try a half and a quarter of the largest stable learning rate of averaging every round",
     ]
     if case.examples >= _MANY:
         found.append(
-            f"from {_MANY} examples a hospital on a gain over averaging as rarely was not shown "
-            "(study samples: +1.1 points, undecided), and that sends far fewer models: try it too "
-            "(daisy-period = 0)"
+            f"from {_MANY} examples per hospital on, no gain over averaging at the same period was "
+            "shown (ablation examples: +1.1 points, undecided); that sends far fewer models: try "
+            "it too (daisy-period = 0)"
         )
     return [*found, _CONVOLUTIONS] if 0 < case.classes <= _FEW_CLASSES else found

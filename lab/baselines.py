@@ -1,4 +1,4 @@
-"""What every federated method is measured against: training alone, and pooling all data."""
+"""Baselines of the demo: every hospital trains alone, and training on pooled data."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ Progress = Callable[[int, int], None]
 
 
 def train_alone(settings: Settings, on_progress: Progress | None = None) -> list[Metrics]:
-    """Let each hospital train by itself; return every model's figures on the test set."""
+    """Train each hospital's model alone; return the metrics of each on the test set."""
     partitions = _partitions(settings)
     metrics = []
     for position, partition in enumerate(partitions):
@@ -35,10 +35,10 @@ def train_alone(settings: Settings, on_progress: Progress | None = None) -> list
 
 
 def train_pooled(settings: Settings) -> Metrics:
-    """Train one model on everybody's examples together, which hospitals may not do.
+    """Train one model on the pooled examples of all hospitals, which is not allowed in practice.
 
-    It takes as many mini-batch steps, of the same size, as all hospitals together take in the
-    federation, so that the two differ in where the data is and not in how much is computed.
+    It takes as many mini-batch steps of the same size as all hospitals together take in the
+    federation, so that both do the same amount of computation.
     """
     partitions = _partitions(settings)
     hospitals = len(partitions)
@@ -69,7 +69,7 @@ def _train(
     batch_size: int,
     decay_every: int,
 ) -> Metrics:
-    """Train from the shared first model and judge on the test set, as the coordinator does."""
+    """Train from the shared first model and evaluate on the test set, as the coordinator does."""
     dataset = load_dataset(settings.local, settings.algorithm.seed)
     seed = derive_seed(settings.algorithm.seed, "training")
     training = settings.training.model_copy(

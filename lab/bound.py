@@ -1,4 +1,4 @@
-"""Proposition 5 as a planner: how long chains must be before an aggregation improves the models."""
+"""Proposition 5: how long chains must be before an aggregation improves the models."""
 
 import math
 from dataclasses import dataclass
@@ -10,13 +10,13 @@ matplotlib.use("Agg")
 from matplotlib.figure import Figure
 
 
-class PlanError(ValueError):
-    """The question has no answer; the message says why and what to change."""
+class BoundError(ValueError):
+    """A number is outside its range; the message names it."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """m hospitals with n examples each, and the (ε, δ)-guarantee that is wanted."""
+    """m hospitals with n examples each, and the (ε, δ)-guarantee to reach."""
 
     hospitals: int
     examples: int
@@ -31,21 +31,20 @@ class Question:
             ("daisy-period", self.daisy_period, 1),
         ):
             if value < least:
-                raise PlanError(f"{name} must be at least {least}, got {value}")
-        for name, share in (("epsilon", self.epsilon), ("delta", self.delta)):
-            if not 0 < share < 1:
-                raise PlanError(f"{name} must be more than 0 and less than 1, got {share}")
+                raise BoundError(f"{name} must be at least {least}, got {value}")
+        for name, fraction in (("epsilon", self.epsilon), ("delta", self.delta)):
+            if not 0 < fraction < 1:
+                raise BoundError(f"{name} must be more than 0 and less than 1, got {fraction}")
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What Proposition 5 and its Lemma say.
+class Bound:
+    """The bound of Proposition 5 and of its Lemma.
 
     `aggregation_period_bound` is the formula as printed, with n₀(ε, √δ);
-    `aggregation_period_bound_at_delta` has n₀(ε, δ), as the paper's own figures were computed.
-    None: not even all hospitals together have enough examples. `rounds_to_visit` gives for some
-    numbers of hospitals the rounds after which every chain has been at so many, with probability
-    1 − √δ.
+    `aggregation_period_bound_at_delta` uses n₀(ε, δ), as in the paper's own figures. Both are None
+    where all hospitals together have too few examples. `rounds_to_visit` maps a number of hospitals
+    to the rounds after which every chain has visited that many, with probability 1 − √δ.
     """
 
     aggregation_period: int | None
@@ -56,19 +55,19 @@ class Answer:
     rounds_to_visit: dict[int, float]
 
 
-def plan(question: Question) -> Answer:
-    """Answer the question."""
+def bound(question: Question) -> Bound:
+    """Compute the bounds for a question."""
     root = math.sqrt(question.delta)
-    needed = sample_size(question.epsilon, root)
+    needed = examples_for(question.epsilon, root)
     hops = math.ceil(needed / question.examples)
-    bound = period_bound(question, needed)
+    period = period_bound(question, needed)
     m = question.hospitals
-    visits = sorted({min(m, max(1, round(share * m))) for share in (0.1, 0.25, 0.5, 0.9, 1)})
-    return Answer(
-        aggregation_period=None if bound is None else math.ceil(bound),
-        aggregation_period_bound=bound,
+    visits = sorted({min(m, max(1, round(part * m))) for part in (0.1, 0.25, 0.5, 0.9, 1)})
+    return Bound(
+        aggregation_period=None if period is None else math.ceil(period),
+        aggregation_period_bound=period,
         aggregation_period_bound_at_delta=period_bound(
-            question, sample_size(question.epsilon, question.delta)
+            question, examples_for(question.epsilon, question.delta)
         ),
         examples_needed=needed,
         hospitals_needed=hops,
@@ -78,7 +77,7 @@ def plan(question: Question) -> Answer:
     )
 
 
-def sample_size(epsilon: float, delta: float) -> float:
+def examples_for(epsilon: float, delta: float) -> float:
     """Return n₀(ε, δ) = 1/ε · log 1/δ, the assumption of the paper's numerical analysis."""
     return math.log(1 / delta) / epsilon
 
@@ -93,16 +92,17 @@ def period_bound(question: Question, examples_needed: float) -> float | None:
 
 
 def rounds_to_visit(count: int, hospitals: int, daisy_period: int, rho: float) -> float:
-    """Return T ≥ d · m/ρ^(1/m) · (H_m − H_(m−k)): every chain has then seen k with 1 − ρ (Lemma).
+    """Return T ≥ d · m/ρ^(1/m) · (H_m − H_(m−k)) (Lemma).
 
-    The sum is H_m − H_(m−k), smallest terms first so that none is lost.
+    After T rounds every chain has visited k hospitals with probability 1 − ρ. The sum is
+    H_m − H_(m−k), smallest terms first to limit rounding errors.
     """
     difference = sum(1 / i for i in range(hospitals, hospitals - count, -1))
     return float(daisy_period * hospitals / rho ** (1 / hospitals) * difference)
 
 
 def draw(question: Question, folder: Path) -> list[Path]:
-    """Draw the two figures of the paper's numerical analysis, around the question's numbers."""
+    """Draw the two figures of the paper's numerical analysis for the question's numbers."""
     folder.mkdir(parents=True, exist_ok=True)
     return [_over_delta(question, folder), _over_examples(question, folder)]
 
@@ -148,7 +148,7 @@ def _with(
         delta or question.delta,
         question.daisy_period,
     )
-    return plan(changed).aggregation_period_bound
+    return bound(changed).aggregation_period_bound
 
 
 def _curves(

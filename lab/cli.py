@@ -5,10 +5,13 @@ from typing import Annotated
 
 import typer
 
-from operation.renames import renamed_options
+from operation.renames import renamed_commands, renamed_options
 
-app = typer.Typer(no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True, cls=renamed_commands({"plan": "bound"}))
 _EXAMPLES = renamed_options({"--samples": "--examples"})
+_RUN_OPTIONS = renamed_options({"--samples": "--examples", "--setting": "--preset"})
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON line.")]
 
 
 @app.callback()
@@ -18,7 +21,7 @@ def lab() -> None:
 
 @app.command()
 def demo(
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+    json_output: JsonOption = False,
 ) -> None:
     """Compare daisy-chaining with the alternatives, in a few minutes."""
     from lab.demo import demo as run  # imports torch
@@ -28,39 +31,39 @@ def demo(
 
 @app.command("list")
 def list_experiments(
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+    json_output: JsonOption = False,
 ) -> None:
-    """Show the paper's experiments and our own studies."""
+    """List the paper's experiments and our ablations."""
     from lab.commands.list_command import show_list
 
     show_list(json_output=json_output)
 
 
-@app.command(cls=_EXAMPLES)
+@app.command(cls=_RUN_OPTIONS)
 def run(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Experiments or studies, see `feddc lab list`.")
+        list[str] | None, typer.Argument(help="Experiments or ablations, see `feddc lab list`.")
     ] = None,
-    setting: Annotated[
-        str, typer.Option(help="laptop: minutes on two cores; full: the paper's.")
+    preset: Annotated[
+        str, typer.Option(help="laptop: minutes on two cores; full: the paper's sizes.")
     ] = "laptop",
     methods: Annotated[
-        str | None, typer.Option(help="Only these, with commas between; else all.")
+        str | None, typer.Option(help="Methods to compare, comma-separated; default: all.")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="How many; else what the experiment says.")
+        int | None, typer.Option(min=1, help="Number of seeds; default: the experiment's.")
     ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME[:PATH]", help="Data of your own, e.g. image-folder:PATH or csv:FILE."
+            metavar="NAME[:PATH]", help="Your own data, e.g. image-folder:PATH or csv:FILE."
         ),
     ] = None,
     hospitals: Annotated[
-        int | None, typer.Option(min=2, help="With --dataset: how many share the data.")
+        int | None, typer.Option(min=2, help="With --dataset: number of hospitals.")
     ] = None,
     examples: Annotated[
-        int | None, typer.Option(min=1, help="With --dataset: training examples of each.")
+        int | None, typer.Option(min=1, help="With --dataset: training examples per hospital.")
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -70,22 +73,22 @@ def run(
     ] = None,
     run_dir: Annotated[
         Path | None,
-        typer.Option(help="Folder for the results; else runs/<time>-<name>-<id>."),
+        typer.Option(help="Folder for the results; default: runs/<time>-<name>-<id>."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Trainings at a time; else one for each core.")
+        int | None, typer.Option(min=1, help="Concurrent trainings; default: one per core.")
     ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+    json_output: JsonOption = False,
 ) -> None:
-    """Compare all methods on experiments of the paper, or on data of your own.
+    """Compare all methods on experiments of the paper, or on your own data.
 
-    Stopped by Ctrl-C, what is done is kept, and the same command goes on from there.
+    Ctrl-C is safe: run the same command again to continue.
     """
     from lab.commands.run_command import requests_of, run_all  # imports torch
 
     requests = requests_of(
         names or [],
-        setting=setting,
+        preset=preset,
         methods=methods,
         seeds=seeds,
         dataset=dataset,
@@ -100,7 +103,7 @@ def run(
 @app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Run folders of `feddc lab run`.")],
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+    json_output: JsonOption = False,
 ) -> None:
     """Show several finished runs side by side."""
     from lab.commands.compare_command import compare as side_by_side
@@ -112,46 +115,46 @@ def compare(
 @app.command()
 def report(
     runs: Annotated[
-        list[Path] | None, typer.Argument(help="Finished runs whose results are taken over.")
+        list[Path] | None, typer.Argument(help="Finished runs to copy results from.")
     ] = None,
-    docs: Annotated[Path, typer.Option(help="The folder of the documentation.")] = Path("docs"),
+    docs: Annotated[Path, typer.Option(help="Documentation folder.")] = Path("docs"),
 ) -> None:
-    """Make the documentation's pages of results anew."""
+    """Regenerate docs/results.md and the tables of docs/when-it-helps.md."""
     from lab.commands.report_command import report as make
 
     raise typer.Exit(make(runs or [], docs))
 
 
 @app.command(cls=_EXAMPLES)
-def plan(
+def bound(
     hospitals: Annotated[int, typer.Option(help="Members of the study, m.")],
-    examples: Annotated[int, typer.Option(help="Training examples of each, n.")],
-    epsilon: Annotated[float, typer.Option(help="Largest error ε that is accepted.")] = 0.05,
-    delta: Annotated[float, typer.Option(help="Probability δ that it is larger.")] = 0.01,
+    examples: Annotated[int, typer.Option(help="Training examples per hospital, n.")],
+    epsilon: Annotated[float, typer.Option(help="Largest accepted error ε.")] = 0.05,
+    delta: Annotated[float, typer.Option(help="Probability δ of a larger error.")] = 0.01,
     daisy_period: Annotated[int, typer.Option(help="Rounds between hand-overs, d.")] = 1,
     figures: Annotated[
         Path | None, typer.Option(help="Folder for the two figures of the analysis.")
     ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+    json_output: JsonOption = False,
 ) -> None:
-    """Find the smallest aggregation period that Proposition 5 of the paper asks for."""
-    from lab.commands.bound_command import question_of, show_plan  # imports matplotlib
+    """Compute the smallest aggregation period that Proposition 5 of the paper requires."""
+    from lab.commands.bound_command import question_of, show_bound  # imports matplotlib
 
     question = question_of(hospitals, examples, epsilon, delta, daisy_period)
-    show_plan(question, figures=figures, json_output=json_output)
+    show_bound(question, figures=figures, json_output=json_output)
 
 
 @app.command(cls=_EXAMPLES)
 def advise(
     hospitals: Annotated[int, typer.Option(min=2, help="Members of the study, m.")],
-    examples: Annotated[int, typer.Option(min=1, help="Training examples of each, n.")],
+    examples: Annotated[int, typer.Option(min=1, help="Training examples per hospital, n.")],
     rounds: Annotated[int, typer.Option(min=1, help="Local updates of every model, T.")] = 200,
     classes: Annotated[
-        int, typer.Option(min=0, help="Classes at each hospital; 0: all are mixed.")
+        int, typer.Option(min=0, help="Classes at each hospital; 0: all of them.")
     ] = 0,
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+    json_output: JsonOption = False,
 ) -> None:
-    """Suggest settings to begin with, and say why."""
+    """Suggest settings to start with, and give the reasons."""
     from lab.advise import Case
     from lab.commands.advise_command import show_advice
 
@@ -161,9 +164,9 @@ def advise(
 
 @app.command()
 def data(
-    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
+    json_output: JsonOption = False,
 ) -> None:
-    """Show which data sets are there and intact, and where to get the others."""
+    """Show which data sets are available and intact, and where to get the others."""
     from lab.commands.data_command import show_data  # imports scikit-learn
 
     show_data(json_output=json_output)

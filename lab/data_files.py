@@ -1,4 +1,4 @@
-"""What of a published data set is there: examples counted without reading them, and digests."""
+"""Check the files of published data sets: count examples without reading them, compare digests."""
 
 import gzip
 import hashlib
@@ -6,7 +6,7 @@ import zipfile
 from contextlib import suppress
 from pathlib import Path
 
-# What the publishers' data sets hold: training pool and test set together.
+# Examples in the published data sets: training pool and test set together.
 COMPLETE = {
     "brain-mri": 253,
     "breast-cancer": 569,
@@ -17,7 +17,7 @@ COMPLETE = {
     "mnist": 70_000,
     "susy": 5_000_000,
 }
-# MD5, as the publishers and torchvision give them: against damage, not against malice.
+# MD5 digests from the publishers and torchvision: against damage, not against tampering.
 _PUBLISHED = {
     "cifar10": {"cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530"},
     "mnist": {
@@ -31,16 +31,16 @@ _CIFAR10_RECORD = 1 + 3 * 32 * 32
 
 
 def part(name: str, count: int) -> str:
-    """Say how much of a data set is there, if it is not all of it."""
+    """Describe how much of a data set is present; empty if it is complete."""
     complete = COMPLETE.get(name, count)
     return "" if count == complete else f"part: {count:,} of {complete:,}"
 
 
 def counted(name: str, folder: Path | None) -> tuple[int, int] | None:
-    """Return how many training and test examples there are, where files tell without being read."""
+    """Count training and test examples without reading them; None where that is not possible."""
     if folder is None:
         return None
-    with suppress(OSError, zipfile.BadZipFile, EOFError):  # the loader says what is wrong
+    with suppress(OSError, zipfile.BadZipFile, EOFError):  # the loader reports these
         match name:
             case "cifar10":
                 return _cifar10(folder)
@@ -52,7 +52,7 @@ def counted(name: str, folder: Path | None) -> tuple[int, int] | None:
 
 
 def damaged(name: str, folder: Path) -> list[str] | None:
-    """Return the published files that differ from what was published; None: none are there."""
+    """Return the files whose digest differs from the published one; None if there are no files."""
     expected = _PUBLISHED.get(name, {})
     found = {path.name: path for path in folder.rglob("*.gz") if path.name in expected}
     if not found:
@@ -61,10 +61,10 @@ def damaged(name: str, folder: Path) -> list[str] | None:
 
 
 def verified(name: str, folder: Path) -> bool:
-    """Whether the files that are read are those published, by their digests."""
+    """Return whether the files have the published digests."""
     raw = folder / "MNIST" / "raw"
     raw = raw if raw.is_dir() else folder
-    # Unpacked files come first when they are read, and have no published digests.
+    # The loader prefers unpacked files, which have no published digests.
     return name == "mnist" and all(
         (raw / file).is_file()
         and not (raw / file.removesuffix(".gz")).exists()

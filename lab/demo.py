@@ -1,4 +1,4 @@
-"""`feddc lab demo`: daisy-chaining beside the alternatives, on Flower's engine."""
+"""`feddc lab demo`: compare daisy-chaining with the alternatives on Flower's engine."""
 
 import json
 import tempfile
@@ -15,7 +15,7 @@ from operation.config import Scalar
 from server_app.config.run_config import Settings
 from server_app.experiment.progress import shown
 
-# Ninety images of handwritten digits in all, six to a hospital: too few for any one of them.
+# Ninety images of handwritten digits in total, six per hospital: too few for any one of them.
 TASK: dict[str, Scalar] = {
     "dataset": "digits",
     "hospitals": 15,
@@ -37,7 +37,7 @@ METHODS: dict[str, dict[str, Scalar]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One method's line; `readable` counts hospital models that the coordinator could read."""
+    """One method; `readable` counts the hospital models that the coordinator could read."""
 
     method: str
     test_accuracy: float
@@ -123,7 +123,7 @@ def _show(rows: list[Row]) -> None:
         )
     console.print(table)
     console.print(
-        "FedDC(1, 10) hands models on after every round and aggregates every tenth. FedAvg(b) "
-        "aggregates every b rounds.\nOne seed: differences of a few points are noise. "
-        "docs/when-it-helps.md says what to expect where."
+        "FedDC(1, 10) hands models over after every round and aggregates every tenth. FedAvg(b) "
+        "aggregates every b rounds.\nOne seed: differences of a few points are noise. See "
+        "docs/when-it-helps.md for what to expect."
     )

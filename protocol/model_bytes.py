@@ -65,6 +65,11 @@ class ModelState:
             sections[section][name] = _widen(array, wire) if dot else array
         return ModelState(sections["parameter"], sections["buffer"], sections["optimizer"])
 
+    @property
+    def trainable_numbers(self) -> int:
+        """Return how many numbers training changes."""
+        return sum(array.size for array in self.parameters.values())
+
     def without_optimizer(self) -> "ModelState":
         return ModelState(self.parameters, self.buffers)
 

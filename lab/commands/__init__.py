@@ -1,1 +1,1 @@
-"""The commands of `feddc lab`, and `feddc simulate`."""
+"""The commands of `feddc lab`, and `feddc simulate`, one module each."""

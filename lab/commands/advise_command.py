@@ -1,4 +1,4 @@
-"""`feddc lab advise`: settings to begin with, and why."""
+"""`feddc lab advise`: settings to start with, and the reasons."""
 
 import json
 from dataclasses import asdict
@@ -21,8 +21,8 @@ def show_advice(case: Case, *, json_output: bool) -> None:
     for warning in advice.warnings:
         console.print(f"- {warning}", highlight=False)
     console.print(
-        "From the studies that docs/when-it-helps.md names, which are small. Compare on your own "
-        "kind of data with `feddc lab run --dataset …`.",
+        "Based on the small ablations in docs/when-it-helps.md. Compare on your own kind of data "
+        "with `feddc lab run --dataset …`.",
         highlight=False,
     )
 

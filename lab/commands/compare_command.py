@@ -16,7 +16,7 @@ from lab.sweep import RunFolder
 
 
 def compare(runs: list[Path], console: Console, *, json_output: bool) -> int:
-    """Print a line for each method and a column for each run."""
+    """Print a row for each method and a column for each run."""
     try:
         found = {str(run): _results(run) for run in runs}
         table = _table(found)
@@ -37,7 +37,7 @@ def _results(run: Path) -> dict[str, Any]:
     if not folder.results_path.is_file():
         raise ExperimentError(f"{run} is not finished: it has no results.json")
     results = folder.read("results.json")
-    if lacking := {"experiment", "format", "rows", "seeds", "setting", "settings"} - results.keys():
+    if lacking := {"experiment", "format", "rows", "seeds", "preset", "settings"} - results.keys():
         raise ExperimentError(f"{folder.results_path} is damaged: no {', '.join(sorted(lacking))}")
     return results
 
@@ -53,7 +53,7 @@ def _table(found: dict[str, dict[str, Any]]) -> Table:
         table.add_column(column)
     for name, results in found.items():
         seeds = len(results["seeds"])
-        size = f"{results['setting']}, {seeds} seed{'s' if seeds > 1 else ''}"
+        size = f"{results['preset']}, {seeds} seed{'s' if seeds > 1 else ''}"
         table.add_column(f"{name}\n{size}", justify="right")
     table.add_column("paper", justify="right")
     cells: dict[tuple[str, str, str], dict[str, Row]] = {}
@@ -77,11 +77,11 @@ def _table(found: dict[str, dict[str, Any]]) -> Table:
 
 
 def _differences(found: dict[str, dict[str, Any]]) -> list[str]:
-    """Say which settings the runs of one experiment do not share."""
+    """Return one line for each setting in which the runs differ."""
     lines = []
     for key in sorted({key for results in found.values() for key in results["settings"]}):
         values = {name: results["settings"].get(key, "–") for name, results in found.items()}
         if len({str(value) for value in values.values()}) > 1:
-            told = ", ".join(f"{value} in {name}" for name, value in values.items())
-            lines.append(f"{key}: {told}")
+            shown = ", ".join(f"{value} in {name}" for name, value in values.items())
+            lines.append(f"{key}: {shown}")
     return lines

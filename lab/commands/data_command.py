@@ -1,4 +1,4 @@
-"""`feddc lab data`: which data sets need files, where these belong, and whether they are right."""
+"""`feddc lab data`: which data sets need files, where they belong, and whether they are intact."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from learning.data.sources import SOURCES
 
 @dataclass(frozen=True)
 class Row:
-    """A data set: where it is looked for, what is there, and where to get it."""
+    """A data set: its folder, its state, and where to get it."""
 
     name: str
     folder: str | None
@@ -27,13 +27,13 @@ class Row:
 
 
 def rows() -> Iterator[Row]:
-    """Load every data set that can be loaded without being told a folder."""
+    """Load every data set that has a default folder or needs no files."""
     for name in names():
         source = SOURCES.get(name)
         folder = default_folder(name)
         where = None if folder is None else str(folder)
         if source is not None and source.default is None:
-            yield Row(name, None, None, "give its place as data-dir", source.publisher)
+            yield Row(name, None, None, "set data-dir", source.publisher)
             continue
         publisher = source.publisher if source else "needs no files"
         if source is not None and folder is None:
@@ -50,7 +50,7 @@ def rows() -> Iterator[Row]:
 
 
 def _state(name: str, folder: Path | None, count: int) -> str:
-    """Say how much is there, and what is known about whether it is what was published."""
+    """Describe how complete a data set is, and whether it matches the published files."""
     if folder is None:
         return "built in"
     if wrong := damaged(name, folder):
@@ -61,7 +61,7 @@ def _state(name: str, folder: Path | None, count: int) -> str:
 
 
 def show_data(*, json_output: bool) -> None:
-    """Print what is there; every file is read, so that what is listed can be used."""
+    """Print all data sets; every file is read, so that a listed data set can be used."""
     if json_output:
         typer.echo(json.dumps([asdict(row) for row in rows()]))
         return
@@ -74,6 +74,6 @@ def show_data(*, json_output: bool) -> None:
             )
     console.print(table)
     console.print(
-        f"FEDDC_DATA is {os.environ.get('FEDDC_DATA') or 'not set'}. Nothing is downloaded: "
-        "docs/models-and-data.md says which files belong where."
+        f"FEDDC_DATA is {os.environ.get('FEDDC_DATA') or 'not set'}. Nothing is downloaded; "
+        "docs/models-and-data.md lists the files and where they belong."
     )

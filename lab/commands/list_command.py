@@ -1,4 +1,4 @@
-"""`feddc lab list`: the experiments by name, and whether their data are there."""
+"""`feddc lab list`: the experiments by name, and whether their data are available."""
 
 import json
 
@@ -6,15 +6,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lab.experiments import experiment_names, load_experiment, study_names
+from lab.experiments import ablation_names, experiment_names, load_experiment
 from lab.experiments.readiness import state
 
 
 def show_list(*, json_output: bool) -> None:
-    """Print the experiments of the paper, then the studies."""
-    shelves = {
+    """Print the experiments of the paper, then the ablations."""
+    kinds = {
         "the paper's": [load_experiment(name) for name in experiment_names()],
-        "our studies": [load_experiment(name) for name in study_names()],
+        "our ablations": [load_experiment(name) for name in ablation_names()],
     }
     if json_output:
         lines = [
@@ -25,15 +25,17 @@ def show_list(*, json_output: bool) -> None:
                 "source": one.source,
                 "state": state(one),
             }
-            for kind, experiments in shelves.items()
+            for kind, experiments in kinds.items()
             for one in experiments
         ]
         typer.echo(json.dumps(lines, ensure_ascii=False))
         return
     console = Console()
-    for kind, experiments in shelves.items():
-        table = Table("name", "what", "where from", "state", title=kind, title_justify="left")
+    for kind, experiments in kinds.items():
+        table = Table("name", "title", "source", "state", title=kind, title_justify="left")
         for one in experiments:
             table.add_row(one.name, one.title, one.source, state(one))
         console.print(table)
-    console.print("Run one with `feddc lab run NAME`; `feddc lab data` says more about the data.")
+    console.print(
+        "Run one with `feddc lab run NAME`; `feddc lab data` shows the state of the data."
+    )

@@ -1,4 +1,4 @@
-"""`feddc lab report`: the documentation's pages, from the results of finished runs."""
+"""`feddc lab report`: generate the documentation's result pages from finished runs."""
 
 import json
 import shutil
@@ -6,20 +6,20 @@ from pathlib import Path
 
 import typer
 
-from lab.experiments import ExperimentError, study_names
+from lab.experiments import ExperimentError, ablation_names
 from lab.results.ablation_blocks import with_blocks
 from lab.results.origin import Results
 from lab.results.page import page
 from lab.sweep import RunFolder
 
-RESULTS_PAGE, STUDIES_PAGE = "results.md", "when-it-helps.md"
+RESULTS_PAGE, ABLATIONS_PAGE = "results.md", "when-it-helps.md"
 
 
 def report(runs: list[Path], docs: Path) -> int:
-    """Take over the results of runs into `docs/results`, then make both pages anew."""
+    """Copy the results of runs into `docs/results`, then regenerate both pages."""
     try:
         for run in runs:
-            _take_over(RunFolder.open(run), docs / "results")
+            _copy_results(RunFolder.open(run), docs / "results")
         written = write_pages(docs)
     except ExperimentError as error:
         typer.echo(f"feddc: {error}", err=True)
@@ -30,7 +30,7 @@ def report(runs: list[Path], docs: Path) -> int:
 
 
 def write_pages(docs: Path) -> list[Path]:
-    """Write the pages from what is in `docs/results`."""
+    """Write the pages from the files in `docs/results`."""
     written = []
     for name, text in pages(docs).items():
         (docs / name).write_text(text, "utf-8")
@@ -39,25 +39,25 @@ def write_pages(docs: Path) -> list[Path]:
 
 
 def pages(docs: Path) -> dict[str, str]:
-    """Return what the pages must be."""
+    """Return the text of each page by its file name."""
     files = sorted((docs / "results").glob("*.json"))
     found = [json.loads(path.read_text("utf-8")) for path in files]
     if not found:
         raise ExperimentError(f"{docs / 'results'} has no results: name finished runs")
-    studies = {result["experiment"]: result for result in found if _is_study(result)}
-    made = {RESULTS_PAGE: page([result for result in found if not _is_study(result)])}
-    studies_page = docs / STUDIES_PAGE
-    if studies_page.is_file():
-        made[STUDIES_PAGE] = with_blocks(studies_page.read_text("utf-8"), studies)
+    ablations = {result["experiment"]: result for result in found if _is_ablation(result)}
+    made = {RESULTS_PAGE: page([result for result in found if not _is_ablation(result)])}
+    ablations_page = docs / ABLATIONS_PAGE
+    if ablations_page.is_file():
+        made[ABLATIONS_PAGE] = with_blocks(ablations_page.read_text("utf-8"), ablations)
     return made
 
 
-def _is_study(result: Results) -> bool:
-    return result["experiment"] in study_names()
+def _is_ablation(result: Results) -> bool:
+    return result["experiment"] in ablation_names()
 
 
-def _take_over(folder: RunFolder, place: Path) -> None:
-    """Copy results and plots of a run, without what only the run itself needs."""
+def _copy_results(folder: RunFolder, place: Path) -> None:
+    """Copy the results and the documented plots of a run."""
     if not folder.results_path.is_file():
         raise ExperimentError(f"{folder.path} is not finished: it has no results.json")
     results = folder.read("results.json")

@@ -1,4 +1,4 @@
-"""`feddc lab run`: experiments from their names to tables, results.json and plots."""
+"""`feddc lab run`: run experiments by name; print tables, write results.json and plots."""
 
 import json
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from lab.engine import leg_by_leg
-from lab.experiments import ExperimentError, SettingName, load_experiment
+from lab.experiments import ExperimentError, PresetName, load_experiment
 from lab.experiments.own_data import own_data
 from lab.results.plots.communication_plot import draw
 from lab.results.plots.curves import curves
@@ -27,7 +27,7 @@ from operation.set_options import parse_set_options
 def requests_of(
     names: list[str],
     *,
-    setting: str,
+    preset: str,
     methods: str | None,
     seeds: int | None,
     dataset: str | None,
@@ -36,12 +36,12 @@ def requests_of(
     assignments: list[str] | None,
     run_dir: Path | None,
 ) -> list[Request]:
-    """Return what the options ask for; what is wrong with them is said in one line."""
-    if setting not in get_args(SettingName):
-        raise click.UsageError(f"--setting must be laptop or full, got {setting!r}")
+    """Build the requests from the options; wrong options are usage errors."""
+    if preset not in get_args(PresetName):
+        raise click.UsageError(f"--preset must be laptop or full, got {preset!r}")
     only = tuple(name.strip() for name in (methods or "").split(",") if name.strip())
     if methods is not None and not only:
-        raise click.UsageError("--methods names none: leave it out to compare all")
+        raise click.UsageError("--methods is empty: leave it out to compare all")
     try:
         if dataset is not None:
             if names:
@@ -56,8 +56,8 @@ def requests_of(
             experiments = [load_experiment(name) for name in dict.fromkeys(names)]
         if run_dir is not None and len(experiments) > 1:
             raise click.UsageError("--run-dir is for one experiment at a time")
-        size: SettingName = "full" if setting == "full" else "laptop"
-        return [Request(experiment, size, only, seeds) for experiment in experiments]
+        name: PresetName = "full" if preset == "full" else "laptop"
+        return [Request(experiment, name, only, seeds) for experiment in experiments]
     except (ExperimentError, *INPUT_ERRORS) as error:
         raise click.UsageError(str(error)) from error
 
@@ -83,27 +83,27 @@ def run_all(
         typer.echo(f"feddc: {error}", err=True)
         return 2
     except SweepFailed as failure:
-        kept = f"; what is done is kept in {folder.path}" if folder and folder.records() else ""
+        kept = f"; finished trainings are in {folder.path}" if folder and folder.records() else ""
         typer.echo(f"feddc: {failure}{kept}", err=True)
         return 2 if failure.is_input else 1
     except Stopped:
         assert folder is not None  # noqa: S101 (it is made before anything can be stopped)
         done = len(folder.records())
         typer.echo(
-            f"feddc: stopped; {done} trainings are kept in {folder.path}, and the same command "
-            "goes on from there",
+            f"feddc: stopped; {done} trainings are saved in {folder.path}: run the same command "
+            "again to continue",
             err=True,
         )
         return 130
-    _tell(made, json_output=json_output)
+    _print_results(made, json_output=json_output)
     return 0
 
 
 def write(plan: Plan, folder: RunFolder) -> RunFolder:
-    """Write results.json, curves.json and the plots of a comparison that is complete."""
+    """Write results.json, curves.json and the plots of a complete comparison."""
     every = folder.records()
     records = plan.own(every)
-    found = results(plan, records, folder.seconds * _share(records, every))
+    found = results(plan, records, folder.seconds * _fraction(records, every))
     lines = curves(plan, records)
     folder.write("curves.json", {"curves": lines})
     draw(found, lines, folder.path)
@@ -112,19 +112,19 @@ def write(plan: Plan, folder: RunFolder) -> RunFolder:
     return folder
 
 
-def _share(own: Mapping[str, Record], every: Mapping[str, Record]) -> float:
-    """Return which part of a folder's time went into these trainings."""
+def _fraction(own: Mapping[str, Record], every: Mapping[str, Record]) -> float:
+    """Return the fraction of a folder's training time that these trainings took."""
     of_all = sum(record.seconds for record in every.values())
     return sum(record.seconds for record in own.values()) / of_all if of_all else 1.0
 
 
 def screen() -> Console:
-    """Return a console on which tables are whole: a file has no width to keep to."""
+    """Return a console that is wide enough for tables when the output goes to a file."""
     console = Console()
     return console if console.is_terminal else Console(width=120)
 
 
-def _tell(made: list[RunFolder], *, json_output: bool) -> None:
+def _print_results(made: list[RunFolder], *, json_output: bool) -> None:
     if json_output:
         typer.echo(
             json.dumps(

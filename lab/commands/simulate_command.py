@@ -1,4 +1,4 @@
-"""`feddc simulate`: a run on simulated hospitals, from the options to the exit code."""
+"""`feddc simulate`: run FedDC on simulated hospitals."""
 
 import json
 import signal
@@ -60,7 +60,7 @@ def simulate(
         Path | None, typer.Option(help="Its folder or file.", rich_help_panel=_STUDY)
     ] = None,
     examples: Annotated[
-        int | None, typer.Option(help="Training examples a hospital.", rich_help_panel=_STUDY)
+        int | None, typer.Option(help="Training examples per hospital.", rich_help_panel=_STUDY)
     ] = None,
     rounds: Annotated[
         int | None, typer.Option(help="Local updates of every model.", rich_help_panel=_METHOD)
@@ -85,20 +85,21 @@ def simulate(
     ] = None,
     aggregator: Annotated[
         str | None,
-        typer.Option(help="How models are aggregated, e.g. fedavg.", rich_help_panel=_METHOD),
+        typer.Option(help="Aggregation method, e.g. fedavg.", rich_help_panel=_METHOD),
     ] = None,
     permutation: Annotated[
         str | None,
         typer.Option(help="uniform, derangement or coverage.", rich_help_panel=_METHOD),
     ] = None,
     fraction: Annotated[
-        float | None, typer.Option(help="Share of hospitals drawn a leg.", rich_help_panel=_METHOD)
+        float | None,
+        typer.Option(help="Fraction of the hospitals drawn in a leg.", rich_help_panel=_METHOD),
     ] = None,
     model: Annotated[
         str | None, typer.Option(help="Network, by name.", rich_help_panel=_TRAINING)
     ] = None,
     learning_rate: Annotated[
-        float | None, typer.Option(help="Step size at the start.", rich_help_panel=_TRAINING)
+        float | None, typer.Option(help="Initial learning rate.", rich_help_panel=_TRAINING)
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Source of all randomness.", rich_help_panel=_TRAINING)
@@ -115,12 +116,12 @@ def simulate(
     run_dir: Annotated[
         Path | None,
         typer.Option(
-            help="New folder for results; else runs/<time>-<id>.", rich_help_panel=_OUTPUT
+            help="New folder for results; default: runs/<time>-<id>.", rich_help_panel=_OUTPUT
         ),
     ] = None,
     cpus: Annotated[
         int | None,
-        typer.Option(min=1, help="CPUs Ray may use; else all.", rich_help_panel=_OUTPUT),
+        typer.Option(min=1, help="CPUs Ray may use; default: all.", rich_help_panel=_OUTPUT),
     ] = None,
     json_output: Annotated[
         bool, typer.Option("--json", help="Print one JSON line.", rich_help_panel=_OUTPUT)
@@ -131,7 +132,7 @@ def simulate(
 ) -> None:
     """Run FedDC on simulated hospitals on this machine, with Flower's simulation engine.
 
-    Options left out have the run config's defaults. Periods are in rounds.
+    Options default to the run config's values. Periods are in rounds.
     """
     options: dict[str, Any] = {
         "hospitals": hospitals,
@@ -154,14 +155,14 @@ def simulate(
 
 
 def merged(options: "Mapping[str, Scalar]", assignments: list[str] | None) -> "dict[str, Scalar]":
-    """Return the run config that options and `--set` ask for together."""
+    """Merge the options and the `--set` assignments into one run config."""
     values = dict(options)
     for key, value in parse_set_options(assignments).items():
         if key in values:
             raise click.UsageError(f"{key} is given twice (command line)")
         values[key] = value
     if data_dir := values.get("data-dir"):
-        # The processes that read the data may have another current folder.
+        # The processes that read the data may have another working directory.
         values["data-dir"] = str(Path(str(data_dir)).expanduser().resolve())
     return values
 
@@ -201,7 +202,7 @@ def _run(values: "dict[str, Scalar]", *, cpus: int | None, json_output: bool, ve
 
 def _kept(folder: Path) -> str:
     files = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
-    return f"kept in {folder}: {', '.join(files)}" if files else "nothing had been written"
+    return f"kept in {folder}: {', '.join(files)}" if files else "no files were written"
 
 
 @contextmanager

@@ -25,7 +25,9 @@ from lab.flower.in_process import InProcessGrid
 from learning.settings import TrainingSettings
 from operation.config import Scalar
 from protocol.model_bytes import ModelState
-from strategies.wrapped.adapter import Contribution, Wrapped, least_hospitals, least_models
+from strategies.identifiers import Position, cohort_node
+from strategies.wrapped.adapter import Contribution, Wrapped
+from strategies.wrapped.requirements import least_hospitals, least_models
 
 from .routes import Positions, Work
 from .stack import Stack
@@ -99,7 +101,7 @@ class Aggregation:
             self._configure(hospitals[: least_hospitals(self._strategy)])
             contributions = [
                 Contribution(
-                    node=int(hospitals[0]),
+                    node=cohort_node(Position(int(hospitals[0]))),
                     model=mean,
                     weight=float(weights.sum()),
                     loss=float(fractions @ losses),
@@ -109,7 +111,13 @@ class Aggregation:
         else:
             self._configure(work.hospitals)
             contributions = [
-                Contribution(int(hospital), stack.model(int(slot)), weight, loss, accuracy)
+                Contribution(
+                    cohort_node(Position(int(hospital))),
+                    stack.model(int(slot)),
+                    weight,
+                    loss,
+                    accuracy,
+                )
                 for hospital, slot, weight, loss, accuracy in zip(
                     hospitals,
                     slots,
@@ -124,8 +132,9 @@ class Aggregation:
             return self.wrapped.aggregate(contributions)[0]
 
     def _configure(self, hospitals: Positions) -> ConfigRecord:
+        nodes = [cohort_node(Position(hospital)) for hospital in hospitals.tolist()]
         with _quiet_flower():
-            agreed = self.wrapped.configure(hospitals.tolist(), self._config, self._grid)
+            agreed = self.wrapped.configure(nodes, self._config, self._grid)
         if getattr(self, "agreed", agreed) != agreed:
             raise ValueError(
                 f"{type(self._strategy).__name__} changed its training config during the run: "

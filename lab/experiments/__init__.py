@@ -1,12 +1,12 @@
-"""The paper's experiments and our own studies: what is compared with what, as small TOML files."""
+"""The paper's experiments and our ablations, each a small TOML file."""
 
-from lab.experiments.catalog import experiment_names, load_experiment, study_names
+from lab.experiments.catalog import ablation_names, experiment_names, load_experiment
 from lab.experiments.definition import (
     Experiment,
     ExperimentError,
     PaperFigure,
-    Setting,
-    SettingName,
+    Preset,
+    PresetName,
     Variant,
 )
 from lab.experiments.methods import Method, methods_of
@@ -16,11 +16,11 @@ __all__ = [
     "ExperimentError",
     "Method",
     "PaperFigure",
-    "Setting",
-    "SettingName",
+    "Preset",
+    "PresetName",
     "Variant",
+    "ablation_names",
     "experiment_names",
     "load_experiment",
     "methods_of",
-    "study_names",
 ]

@@ -1,4 +1,4 @@
-"""Finds an experiment by its name: a TOML file of this package."""
+"""Find an experiment by its name: a TOML file in this package."""
 
 import difflib
 import tomllib
@@ -7,7 +7,7 @@ from importlib.resources.abc import Traversable
 
 from lab.experiments.definition import Experiment, ExperimentError
 
-_SHELVES = ("paper", "ablations")
+_RENAMED = {"samples": "examples"}
 
 
 def experiment_names() -> tuple[str, ...]:
@@ -15,14 +15,16 @@ def experiment_names() -> tuple[str, ...]:
     return tuple(sorted(_files("paper")))
 
 
-def study_names() -> tuple[str, ...]:
-    """Return the names of our own studies."""
+def ablation_names() -> tuple[str, ...]:
+    """Return the names of our ablations."""
     return tuple(sorted(_files("ablations")))
 
 
 def load_experiment(name: str) -> Experiment:
-    """Read the experiment or study of this name."""
+    """Read the experiment or ablation of this name."""
     found = _files("paper") | _files("ablations")
+    if new := _RENAMED.get(name):
+        raise ExperimentError(f"experiment {name!r} was renamed: use {new!r}")
     if name not in found:
         near = difflib.get_close_matches(name, found, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "`feddc lab list` shows all"
@@ -31,9 +33,9 @@ def load_experiment(name: str) -> Experiment:
     return Experiment.parse({"name": name} | values, source=f"{name}.toml")
 
 
-def _files(shelf: str) -> dict[str, Traversable]:
+def _files(folder: str) -> dict[str, Traversable]:
     return {
         file.name.removesuffix(".toml"): file
-        for file in (files("lab.experiments") / shelf).iterdir()
+        for file in (files("lab.experiments") / folder).iterdir()
         if file.name.endswith(".toml")
     }

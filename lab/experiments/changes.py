@@ -1,4 +1,4 @@
-"""What `--set` may change in a comparison of methods; the rest is refused, with the reason."""
+"""Check which settings `--set` may change in a comparison of methods."""
 
 import difflib
 
@@ -7,13 +7,13 @@ from operation.config import refuse_renamed
 from server_app.config.run_config import RENAMED_SETTINGS, Settings
 
 _OPTIONS = {
-    "seed": "a comparison has several: --seeds says how many",
+    "seed": "a comparison has several seeds: use --seeds",
     "hospitals": "use --hospitals",
     "examples": "use --examples",
     "dataset": "use --dataset NAME:PATH",
     "data-dir": "use --dataset NAME:PATH",
     "run-dir": "use --run-dir",
-    "aggregator": "it is what the methods differ in: use --methods",
+    "aggregator": "the methods differ in it: use --methods",
 }
 _WITHOUT_EFFECT = {
     "qfedavg-q": "it is qfedavg's, which is not compared",
@@ -34,7 +34,7 @@ _NEVER = {
 
 
 def checked(changes: Values) -> tuple[Values, tuple[float, ...]]:
-    """Return the settings to change, and the learning rates to choose from if any are named."""
+    """Return the changed settings, and the learning rates to choose from if any are given."""
     known = Settings.defaults()
     refuse_renamed(changes, RENAMED_SETTINGS, source="command line")
     for key, value in changes.items():
@@ -59,7 +59,7 @@ def _rates(text: str) -> tuple[float, ...]:
         rates = tuple(dict.fromkeys(float(part) for part in text.split(",")))
     except ValueError as error:
         raise ExperimentError(
-            f"learning-rate must be a number, or several with commas between, got {text!r}"
+            f"learning-rate must be one or more comma-separated numbers, got {text!r}"
         ) from error
     for rate in rates:
         Settings.from_run_config({"learning-rate": rate}, source="command line")

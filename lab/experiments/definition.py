@@ -1,4 +1,4 @@
-"""What an experiment's TOML file holds, checked when it is read."""
+"""The contents of an experiment's TOML file, validated when it is read."""
 
 from typing import Any, Literal
 
@@ -7,16 +7,16 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from lab.engine import Backend
 from operation.config import Scalar, describe
 
-SettingName = Literal["laptop", "full"]
+PresetName = Literal["laptop", "full"]
 Values = dict[str, Scalar]
 
 
 class ExperimentError(ValueError):
-    """An experiment that is unknown, impossible, or lacks something; one line says what to do."""
+    """An experiment is unknown, invalid or incomplete; the message says what to do."""
 
 
 class Part(BaseModel):
-    """A part of the file: keys are written with hyphens, and unknown ones are refused."""
+    """A table of the file: keys are written with hyphens, unknown keys are refused."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -27,14 +27,14 @@ class Part(BaseModel):
 
 
 class PaperFigure(Part):
-    """A number of the paper, in per cent, with the deviation printed beside it."""
+    """An accuracy from the paper, in per cent, with its printed deviation."""
 
     accuracy: float
     deviation: float | None = None
 
 
 class Change(Part):
-    """How this experiment's version of a method differs from the usual one of that name."""
+    """Differences between a method in this experiment and the standard method of that name."""
 
     label: str = ""
     like: str = ""
@@ -42,14 +42,14 @@ class Change(Part):
 
 
 class Central(Part):
-    """Training on all hospitals' data together: as many steps, on batches of this size."""
+    """Training on the pooled data of all hospitals: number of steps and batch size."""
 
     steps: int = Field(ge=1)
     batch_size: int = Field(ge=1)
 
 
 class Variant(Part):
-    """One of several settings that an experiment compares every method in."""
+    """One of several configurations in which an experiment compares the methods."""
 
     label: str
     x: float | None = None
@@ -63,18 +63,18 @@ class Variant(Part):
         return paper_figures(value)
 
 
-class Setting(Part):
-    """One size of the experiment: the paper's, or one that a laptop can do."""
+class Preset(Part):
+    """One size of the experiment: `full` has the paper's, `laptop` a smaller one."""
 
     seeds: int = Field(3, ge=1)
     learning_rates: tuple[float, ...] = Field(min_length=1)
     settings: Values = {}
     validation: Values = {}
-    """What differs while a learning rate is chosen, where there are no unused training data."""
+    """Settings that differ while a learning rate is chosen, if there are no unused data."""
 
     central: Central
     centrals: dict[str, Central] = {}
-    """The same for further methods of that kind, by name."""
+    """The same for other methods that train on pooled data, by name."""
 
     backend: Backend = "auto"
     test_sample: int | None = Field(None, ge=1)
@@ -84,38 +84,39 @@ class Setting(Part):
 
 
 class Experiment(Part):
-    """One table or figure of the paper, or a study of our own."""
+    """One table or figure of the paper, or an ablation."""
 
     name: str
     title: str
     source: str
     claim: str = ""
-    """What the paper concludes from it, or what the study asks."""
+    """The paper's conclusion, or the ablation's question."""
 
     note: str = ""
     needs: str = ""
-    """What is not there yet that it needs; empty: it can be run."""
+    """A missing feature that the experiment needs; empty if it can be run."""
 
     stand_in: str = ""
-    """Another experiment of the same shape, for those who lack the data."""
+    """An experiment of the same shape that needs no data files."""
 
     methods: tuple[str, ...] = ()
     judged: Literal["accuracy", "balanced-accuracy"] = "accuracy"
     choose: Literal["once", "each-seed"] = "once"
-    """The learning rate: by the first seed's validation data, or by each seed's own. The latter
-    where seeds draw their test sets from the same examples, so that none is chosen by another's."""
+    """Whether the learning rate is chosen on the first seed's validation data or on each seed's
+    own. The latter where seeds draw their test sets from the same examples, so that no rate is
+    chosen on another seed's test examples."""
 
     x_label: str = ""
     plots: tuple[str, ...] = ()
-    """The plots that the documentation shows; none named: the one over the variants, else
-    accuracy against communication."""
+    """The plots shown in the documentation; by default the plot over the variants, else accuracy
+    against communication."""
 
     settings: Values = {}
     method: dict[str, Change] = {}
     variants: tuple[Variant, ...] = ()
     paper: dict[str, PaperFigure] = {}
-    full: Setting | None = None
-    laptop: Setting | None = None
+    full: Preset | None = None
+    laptop: Preset | None = None
 
     @field_validator("paper", mode="before")
     @classmethod
@@ -130,22 +131,22 @@ class Experiment(Part):
             place = ".".join(str(part) for part in error.errors()[0]["loc"])
             raise ExperimentError(f"{source}: {place}: {describe(error)}") from error
 
-    def setting(self, name: SettingName) -> Setting:
-        """Return one size of it."""
+    def preset(self, name: PresetName) -> Preset:
+        """Return the preset of this name."""
         if self.needs:
             raise ExperimentError(f"{self.name} can't be run yet: {self.needs}")
         chosen = self.full if name == "full" else self.laptop
         if chosen is None:
-            raise ExperimentError(f"{self.name} has no {name} setting")
+            raise ExperimentError(f"{self.name} has no {name} preset")
         return chosen
 
-    def variants_in(self, name: SettingName) -> tuple[Variant, ...]:
-        """Return the variants of one size; an experiment without any has one of no name."""
-        return self.setting(name).variants or self.variants or (Variant(label=""),)
+    def variants_in(self, name: PresetName) -> tuple[Variant, ...]:
+        """Return the variants in a preset; an experiment without variants has an unnamed one."""
+        return self.preset(name).variants or self.variants or (Variant(label=""),)
 
 
 def paper_figures(value: object) -> object:
-    """Let files write `feddc = 62.9` or `feddc = [62.9, 0.02]`."""
+    """Expand the short forms `feddc = 62.9` and `feddc = [62.9, 0.02]`."""
     if not isinstance(value, dict):
         return value
     return {method: _figure(figure) for method, figure in value.items()}

@@ -1,4 +1,4 @@
-"""The methods that are compared: federated daisy-chaining and the paper's baselines."""
+"""The compared methods: federated daisy-chaining and the paper's baselines."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -7,8 +7,8 @@ from lab.experiments.definition import (
     Central,
     Experiment,
     ExperimentError,
-    Setting,
-    SettingName,
+    Preset,
+    PresetName,
     Values,
 )
 
@@ -16,7 +16,7 @@ from lab.experiments.definition import (
 STANDARD: dict[str, tuple[str, Values]] = {
     "feddc": ("FedDC({d}, {b})", {}),
     "daisy-chaining": ("daisy-chaining alone", {"aggregation-period": 0}),
-    # Its optimiser's state would be lost every round; whoever averages so often keeps it.
+    # A reset at every aggregation would drop the optimiser state in every round.
     "fedavg-1": (
         "FedAvg(1)",
         {"daisy-period": 0, "aggregation-period": 1, "optimizer-state": "kept"},
@@ -32,37 +32,37 @@ STANDARD: dict[str, tuple[str, Values]] = {
 
 @dataclass(frozen=True)
 class Method:
-    """A method as one experiment uses it."""
+    """A method as used by one experiment."""
 
     name: str
     label: str
     settings: Values = field(hash=False)
     central: Central | None = None
     judged_by: Literal["aggregate", "clients"] = "aggregate"
-    """Chains that are never aggregated are judged one by one, as in the paper; the mean of
-    models that never met says little about them."""
+    """Chains that are never aggregated are evaluated one by one, as in the paper: the mean of
+    models without a common ancestor says little about them."""
 
 
 def methods_of(
-    experiment: Experiment, setting: SettingName, base: Values, only: tuple[str, ...] = ()
+    experiment: Experiment, preset_name: PresetName, base: Values, only: tuple[str, ...] = ()
 ) -> list[Method]:
-    """Return the methods of an experiment, with settings that go on top of `base`."""
-    size = experiment.setting(setting)
-    names = size.methods or experiment.methods or (*STANDARD, *_added(experiment))
+    """Return the methods of an experiment, with their changes to the `base` settings."""
+    preset = experiment.preset(preset_name)
+    names = preset.methods or experiment.methods or (*STANDARD, *_added(experiment))
     unknown = [name for name in only if name not in names]
     if unknown:
         raise ExperimentError(
             f"{experiment.name} has no method {unknown[0]!r}: choose from {', '.join(names)}"
         )
     chosen = [name for name in names if name in (only or names)]
-    return [_method(experiment, size, name, base) for name in chosen]
+    return [_method(experiment, preset, name, base) for name in chosen]
 
 
 def _added(experiment: Experiment) -> list[str]:
     return [name for name in experiment.method if name not in STANDARD]
 
 
-def _method(experiment: Experiment, size: Setting, name: str, base: Values) -> Method:
+def _method(experiment: Experiment, preset: Preset, name: str, base: Values) -> Method:
     change = experiment.method.get(name)
     usual = name if name in STANDARD else (change.like if change else "")
     if usual not in STANDARD:
@@ -75,7 +75,7 @@ def _method(experiment: Experiment, size: Setting, name: str, base: Values) -> M
         name,
         label.format(d=whole.get("daisy-period", 1), b=_period(base, settings)),
         settings,
-        central=size.centrals.get(name, size.central) if usual == "central" else None,
+        central=preset.centrals.get(name, preset.central) if usual == "central" else None,
         judged_by="clients" if whole.get("aggregation-period") == 0 else "aggregate",
     )
 

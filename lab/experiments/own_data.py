@@ -1,33 +1,33 @@
-"""A comparison on a researcher's own data: the same methods, with settings that fit the data."""
+"""Comparisons on the user's own data: the same methods, with settings that fit the data."""
 
 from pathlib import Path
 
 import numpy as np
 
 from lab.experiments.changes import checked
-from lab.experiments.definition import Central, Experiment, ExperimentError, Setting, Values
+from lab.experiments.definition import Central, Experiment, ExperimentError, Preset, Values
 from learning.data import DataError, Dataset, names
 from learning.data.sources import SOURCES
 from learning.local_data import load_dataset, load_partitions
 from server_app.config.run_config import Settings
 
-# A laptop's images and network; the full setting reads images as `image-size` = 0 does.
+# Image size and network of the laptop preset; the full preset uses `image-size` = 0.
 _SMALL_SIDE = 32
 _SMALL_NETWORK: Values = {"model": "mnist-cnn", "model-options": '{"filters": [8, 16]}'}
-_TOGETHER = 20  # steps on all data together for each round, at most
+_POOLED_STEPS = 20  # most steps on the pooled data for each round
 _RATES = (0.02, 0.06, 0.2)
-# A model that always says the largest class may look this much better than one that guesses:
-# 60 % of two classes. Above that, accuracy rewards it, and balanced accuracy does not.
+# Largest class relative to an even distribution. Above it (60 % of two classes) accuracy would
+# reward a model that always predicts that class, so balanced accuracy is used.
 _EVEN_ENOUGH = 1.2
 
 
 def own_data(
     dataset: str, hospitals: int | None, examples: int | None, changes: Values
 ) -> Experiment:
-    """Return an experiment on `NAME` or `NAME:PATH`; `changes` are any further settings.
+    """Return an experiment on `NAME` or `NAME:PATH`; `changes` are further settings.
 
-    Learning rates are chosen by examples that the hospitals do not train on: unused ones where
-    there are enough, else a quarter of each hospital's own while the rate is chosen.
+    Learning rates are chosen on examples that the hospitals do not train on: unused ones where
+    there are enough, else a quarter of each hospital's own, held out while the rate is chosen.
     """
     name, place = _place(dataset)
     if hospitals is None or examples is None:
@@ -49,23 +49,23 @@ def own_data(
         name=name,
         title=f"{place.name if place else name}: {hospitals} hospitals with {examples} examples "
         "each",
-        source="data of your own",
+        source="your own data",
         judged="balanced-accuracy" if _is_uneven(loaded) else "accuracy",
         choose="each-seed",
-        laptop=_setting(values | {"rounds": 150} | small | changes, rates or _RATES),
-        full=_setting(values | {"rounds": 1000} | large | changes, rates or _RATES),
+        laptop=_preset(values | {"rounds": 150} | small | changes, rates or _RATES),
+        full=_preset(values | {"rounds": 1000} | large | changes, rates or _RATES),
     )
 
 
 def _place(dataset: str) -> tuple[str, Path | None]:
-    """Return the data set's name and where it is, if it has a place of its own."""
+    """Return the name of the data set, and its path if one is given."""
     name, _, text = dataset.partition(":")
     if name not in names():
         raise ExperimentError(f"--dataset must be one of {', '.join(names())}, got {name!r}")
     source = SOURCES.get(name)
     if not text:
         if source is not None and source.default is None:
-            raise ExperimentError(f"{name} needs a place: --dataset {name}:PATH")
+            raise ExperimentError(f"{name} needs a path: --dataset {name}:PATH")
         return name, None
     place = Path(text).expanduser().resolve()
     if not place.exists():
@@ -83,7 +83,7 @@ def _is_uneven(dataset: Dataset) -> bool:
 
 
 def _networks(values: Values, shape: tuple[int, ...]) -> tuple[Values, Values]:
-    """Return the network for a laptop and the one for more, and the images' size."""
+    """Return the settings of network and image size for the presets laptop and full."""
     if len(shape) != 3:
         return {"model": "mlp"}, {"model": "mlp"}
     small = dict(_SMALL_NETWORK)
@@ -92,15 +92,15 @@ def _networks(values: Values, shape: tuple[int, ...]) -> tuple[Values, Values]:
     return small, {"model": "mnist-cnn" if max(shape[1:]) <= 2 * _SMALL_SIDE else "mri-cnn"}
 
 
-def _setting(values: Values, rates: tuple[float, ...]) -> Setting:
+def _preset(values: Values, rates: tuple[float, ...]) -> Preset:
     held_out, validation = _validation(values, has_choice=len(rates) > 1)
     rounds, examples = int(values["rounds"]), int(values["examples"])
-    return Setting(
+    return Preset(
         learning_rates=rates,
         settings=values | {"held-out": held_out},
         validation=validation,
         central=Central(
-            steps=rounds * min(int(values["hospitals"]), _TOGETHER), batch_size=examples
+            steps=rounds * min(int(values["hospitals"]), _POOLED_STEPS), batch_size=examples
         ),
         test_sample=1000,
         evaluations=20,
@@ -108,7 +108,7 @@ def _setting(values: Values, rates: tuple[float, ...]) -> Setting:
 
 
 def _validation(values: Values, *, has_choice: bool) -> tuple[int, Values]:
-    """Return what hospitals hold out, and what else differs while a learning rate is chosen."""
+    """Return the held-out examples per hospital, and the settings for choosing a learning rate."""
     examples = int(values["examples"])
     asked = values.get("held-out")
     extra = max(2, examples // 2) if asked is None else int(asked)

@@ -1,7 +1,7 @@
-"""Whether an experiment can be run here: what it needs, and what of its data is there."""
+"""Check whether an experiment can run here: required features and available data."""
 
 from lab.data_files import counted, part
-from lab.experiments.definition import Experiment, ExperimentError, SettingName
+from lab.experiments.definition import Experiment, ExperimentError, PresetName
 from learning.data.sources import SOURCES, default_folder
 from server_app.config.run_config import Settings
 
@@ -9,26 +9,26 @@ READY = "ready"
 
 
 def state(experiment: Experiment) -> str:
-    """Say whether it can be run here; files are looked for, not read."""
+    """Describe whether the experiment can run here; files are counted, not read."""
     if missing := _missing(experiment):
         return missing
-    sizes: tuple[SettingName, ...] = ("laptop", "full")
-    lacks = {size: lack for size in sizes if (lack := _lack(experiment, size))}
+    presets: tuple[PresetName, ...] = ("laptop", "full")
+    lacks = {preset: lack for preset in presets if (lack := _lack(experiment, preset))}
     some = _part(experiment)
     if not lacks:
         return f"{READY} ({some})" if some else READY
-    able = [f"{size} {READY}" for size in sizes if size not in lacks]
-    return "; ".join([*able, *(f"{size} {lack}" for size, lack in lacks.items())])
+    able = [f"{preset} {READY}" for preset in presets if preset not in lacks]
+    return "; ".join([*able, *(f"{preset} {lack}" for preset, lack in lacks.items())])
 
 
-def check_ready(experiment: Experiment, size: SettingName) -> None:
-    """Say what is missing before anything is started."""
+def check_ready(experiment: Experiment, preset: PresetName) -> None:
+    """Raise an error if something is missing, before anything is started."""
     if missing := _missing(experiment):
         raise ExperimentError(f"{experiment.name}: {missing}")
-    if lack := _lack(experiment, size):
+    if lack := _lack(experiment, preset):
         raise ExperimentError(
-            f"{experiment.name}: the {size} setting {lack}; `feddc lab data` says where to get the "
-            "rest"
+            f"{experiment.name}: the {preset} preset {lack}; `feddc lab data` shows where to get "
+            "the rest"
         )
 
 
@@ -46,24 +46,24 @@ def _missing(experiment: Experiment) -> str:
     return f"{missing}; {experiment.stand_in} needs no files" if experiment.stand_in else missing
 
 
-def _lack(experiment: Experiment, size: SettingName) -> str:
-    """Say what one size of it needs and does not have; nothing if that can't be told."""
+def _lack(experiment: Experiment, preset: PresetName) -> str:
+    """Describe the missing examples of a preset; empty if there are none or it is unknown."""
     dataset = _dataset(experiment)
     there = counted(dataset, default_folder(dataset))
-    wanted = _wanted(experiment, size)
+    wanted = _wanted(experiment, preset)
     if there is None or wanted <= there[0]:
         return ""
     some = f" ({_part(experiment)})" if _part(experiment) else ""
     return f"needs {wanted:,} training examples, {there[0]:,} are there{some}"
 
 
-def _wanted(experiment: Experiment, size: SettingName) -> int:
-    """Return how many training examples the largest of its variants takes."""
-    if (experiment.full if size == "full" else experiment.laptop) is None:
+def _wanted(experiment: Experiment, preset: PresetName) -> int:
+    """Return the number of training examples that the largest variant needs."""
+    if (experiment.full if preset == "full" else experiment.laptop) is None:
         return 0
-    chosen = experiment.setting(size)
+    chosen = experiment.preset(preset)
     most = 0
-    for variant in experiment.variants_in(size):
+    for variant in experiment.variants_in(preset):
         values = Settings.defaults() | experiment.settings | chosen.settings | variant.settings
         if values["split"] == "natural" or values["data-dir"]:
             continue

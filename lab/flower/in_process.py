@@ -1,7 +1,7 @@
 """The same ServerApp and ClientApp without Ray: hospitals are called in this process, in turn.
 
 For tests and for runs of tens of thousands of client-rounds, where Ray's overhead would dominate.
-Messages are not serialised on the way, so Ray and real deployments keep tests of their own.
+Messages are not serialised, so Ray and real deployments have tests of their own.
 """
 
 from collections.abc import Iterable, Mapping
@@ -30,7 +30,7 @@ def simulate_in_process(settings: Settings, run_dir: Path) -> dict[str, Any]:
 
 
 class InProcessGrid(Grid):
-    """A Grid whose nodes are calls of a ClientApp, one at a time, when their reply is asked for."""
+    """A Grid that calls a ClientApp, one node at a time, when a reply is pulled."""
 
     def __init__(self, client_app: ClientApp, nodes: int, run_config: Mapping[str, Scalar]) -> None:
         # Flower gives messages the identity of the task that sends them; here that is this process.
@@ -50,7 +50,7 @@ class InProcessGrid(Grid):
 
     @classmethod
     def without_clients(cls) -> "InProcessGrid":
-        """Return a Grid for strategies that are only asked to configure and to aggregate."""
+        """Return a Grid for strategies that only configure and aggregate."""
         return cls(courier, 0, {})
 
     def get_node_ids(self) -> Iterable[int]:
@@ -95,5 +95,5 @@ class InProcessGrid(Grid):
         context = self._contexts[message.metadata.dst_node_id]
         try:
             return self._client_app(message, context)
-        except Exception as error:  # as Flower does: the run goes on without this answer
+        except Exception as error:  # like Flower: the run continues without this reply
             return Message(Error(code=_CLIENT_APP_RAISED, reason=str(error)), reply_to=message)

@@ -1,4 +1,4 @@
-"""FedDC on Flower's simulation engine: from settings to the summary of a finished run."""
+"""Run FedDC on Flower's simulation engine and return the summary of the run."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _CLOSING_SECONDS = 60.0
 
 
 class SimulationFailed(RuntimeError):
-    """A run that was started and did not succeed."""
+    """A run was started and did not succeed."""
 
     def __init__(self, reason: str, log_path: Path) -> None:
         super().__init__(reason)
@@ -39,9 +39,9 @@ def simulate(
 ) -> dict[str, Any]:
     """Run FedDC on simulated hospitals and return the run's summary.
 
-    Results go to `run_dir`, which must not hold a run already. `on_event` gets a "starting" when
-    the input is found to be right, then every line of metrics.jsonl soon after it is written.
-    Wrong input is one of INPUT_ERRORS, before anything is started; whatever goes wrong later is a
+    Results are written to `run_dir`, which must not contain a run already. `on_event` receives
+    "starting" once the input is checked, then every line of metrics.jsonl soon after it is written.
+    Wrong input raises one of INPUT_ERRORS before anything is started; later failures raise
     SimulationFailed.
     """
     run_dir = run_dir.expanduser().resolve()
@@ -71,12 +71,12 @@ def simulate(
 
 
 def default_run_dir() -> Path:
-    """Return a new folder's name under `runs` in the current folder."""
+    """Return a new path under `runs` in the current folder."""
     return Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 class _Events:
-    """Follows metrics.jsonl, which the ServerApp writes while it runs."""
+    """Follows metrics.jsonl, which the ServerApp writes during the run."""
 
     def __init__(self, path: Path, on_event: Callable[[Event], None]) -> None:
         self._file, self._on_event = EventFile(path), on_event
@@ -93,7 +93,7 @@ class _Events:
             raise EngineError(f"Flower did not end the run in {_CLOSING_SECONDS:.0f} s")
 
     def failure(self) -> str | None:
-        """Return the ServerApp's own account of why it failed, if it gave one."""
+        """Return the ServerApp's reason for its failure; None if it did not fail."""
         if self.end is None or self.end.get("status") == "completed":
             return None
         return str(self.end.get("reason") or "the ServerApp failed without a reason")
@@ -104,12 +104,12 @@ def _flower_failure(status: str, details: str) -> str | None:
         return None
     # Flower's details begin with the same words for every exception of a ServerApp.
     said = details.removeprefix("Simulation failed with exception: ").strip()
-    return f"{_one_line(said)} (Flower: {status})" if said else f"Flower says {status}"
+    return f"{_one_line(said)} (Flower: {status})" if said else f"Flower's run status is {status}"
 
 
 def _summary(run_dir: Path, events: _Events, log_path: Path) -> dict[str, Any]:
     if events.end is None:
-        raise SimulationFailed("the ServerApp ended without saying how the run went", log_path)
+        raise SimulationFailed("the ServerApp ended without reporting a result", log_path)
     try:
         summary: dict[str, Any] = json.loads((run_dir / "summary.json").read_text("utf-8"))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Flower's simulation engine for one run: a SuperLink of its own, which ends with the run.
+"""Flower's simulation engine for one run: a private SuperLink, which ends with the run.
 
 Nothing is shared with other runs, with `flwr run` or with the user's Flower configuration, and
 nothing is left behind: no process, no port, no file outside the run folder.
@@ -28,7 +28,7 @@ _START_SECONDS, _GONE_SECONDS, _LOOK_SECONDS = 120.0, 5.0, 2.0
 
 
 class EngineError(RuntimeError):
-    """Flower could not be started, or went away during the run."""
+    """Flower could not be started, or stopped during the run."""
 
 
 def run_app(
@@ -42,9 +42,9 @@ def run_app(
     watch: Callable[[], object],
     verbose: bool,
 ) -> "RunStatus":
-    """Run a Flower app to its end and return what Flower says about it.
+    """Run a Flower app to its end and return its status.
 
-    `watch` is called a few times a second and may raise to end the run. The app's log is written
+    `watch` is called several times a second and may raise to end the run. The app's log is written
     to `log_path` and, if `verbose`, to stderr.
     """
     with process_group.new_home() as home, _superlink(home) as superlink:
@@ -70,8 +70,8 @@ def run_app(
                 file.write(f"\nSuperLink:\n{superlink.log()}")
             if isinstance(error, EngineError):
                 raise
-            superlink.check(seconds=1.0)  # a request can fail a moment before the process is gone
-            raise EngineError(f"Flower's SuperLink did not do as asked: {error}") from error
+            superlink.check(seconds=1.0)  # a request can fail just before the process ends
+            raise EngineError(f"SuperLink request failed: {error}") from error
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def _superlink(home: Path) -> Iterator["_SuperLink"]:
 
 
 class _SuperLink:
-    """A SuperLink in a session of its own, so that the terminal's Ctrl-C reaches only us."""
+    """A SuperLink in its own session, so that the terminal's Ctrl-C reaches only this process."""
 
     def __init__(self, home: Path) -> None:
         self._log = home / "superlink.log"
@@ -131,7 +131,7 @@ class _SuperLink:
 
 
 class _LogCopy(threading.Thread):
-    """Copies the run's log while it is written; lives until Flower calls the run finished."""
+    """Copies the log while it is written; ends when Flower reports the run as finished."""
 
     def __init__(self, control: "ControlApi", run_id: int, path: Path, verbose: bool) -> None:
         super().__init__(daemon=True)
@@ -148,11 +148,11 @@ class _LogCopy(threading.Thread):
                     if self._verbose:
                         sys.stderr.write(text)
             except (RequestError, ValueError):  # the latter: cut off in the middle of a message
-                return  # the SuperLink is gone: the main thread sees that for itself
+                return  # the SuperLink is gone: the main thread detects that
 
 
 class _SimulationProcess:
-    """Notices that the process with ServerApp and Ray was killed; Flower itself takes 45 s."""
+    """Detects that the process of ServerApp and Ray was killed; Flower takes 45 s to notice."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -167,7 +167,7 @@ class _SimulationProcess:
         if any("flwr-simulation" in line for line in process_group.command_lines(self._home)):
             self._seen, self._last_seen = True, now
         elif self._seen and now - self._last_seen > _GONE_SECONDS:
-            raise EngineError("the simulation's process was killed; was there enough memory?")
+            raise EngineError("the simulation process was killed: is there enough memory?")
         elif now - self._last_seen > _START_SECONDS:
             raise EngineError(f"Flower did not start the run in {_START_SECONDS:.0f} s")
 
@@ -188,7 +188,7 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def _ray_cpus(nodes: int, cpus: int | None) -> int | None:
-    """Return how many actors Ray may start: each costs memory, and one per node is enough."""
+    """Return the number of actors for Ray: each needs memory, and one per node is enough."""
     if joins_ray_cluster():
         return None
     if cpus is None:
@@ -197,7 +197,7 @@ def _ray_cpus(nodes: int, cpus: int | None) -> int | None:
 
 
 def joins_ray_cluster() -> bool:
-    """Tell whether the user has a Ray cluster running, whose size is then not ours to choose."""
+    """Return whether RAY_ADDRESS names a running Ray cluster, which has its own size."""
     return os.environ.get("RAY_ADDRESS", "local") != "local"
 
 

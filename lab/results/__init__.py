@@ -1,1 +1,1 @@
-"""From records to what a researcher reads: results.json, tables, plots, the docs' pages."""
+"""Turn the records of a sweep into results.json, tables, plots and documentation pages."""

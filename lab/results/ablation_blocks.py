@@ -1,4 +1,4 @@
-"""The parts of docs/when-it-helps.md that come from studies: a table and a plot each."""
+"""The generated blocks of docs/when-it-helps.md: a table and a plot for each ablation."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,18 +9,18 @@ from lab.results.origin import Results, origin
 from lab.results.row import Row, name_of, rows_of
 from lab.results.text import edges, line, shown, spread_text, verdict_text
 
-_BLOCK = re.compile(r"<!-- study: ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
+_BLOCK = re.compile(r"<!-- ablation: ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
 _COUNTS = re.compile(r"<!-- counts -->\n.*?<!-- end -->", re.DOTALL)
 
 
-def with_blocks(page: str, studies: Mapping[str, Results]) -> str:
-    """Return the page with every block made anew; one whose study is missing stays as it is."""
+def with_blocks(page: str, ablations: Mapping[str, Results]) -> str:
+    """Return the page with every block regenerated; blocks without results are kept."""
 
     def block(match: re.Match[str]) -> str:
-        results = studies.get(match[1])
+        results = ablations.get(match[1])
         return match[0] if results is None else _block(match[1], results)
 
-    shown = [studies[name] for name in blocks_of(page) if name in studies]
+    shown = [ablations[name] for name in blocks_of(page) if name in ablations]
     counted = "\n".join(
         ["<!-- counts -->", *(f"- {line}" for line in counts(shown)), "<!-- end -->"]
     )
@@ -28,13 +28,13 @@ def with_blocks(page: str, studies: Mapping[str, Results]) -> str:
 
 
 def blocks_of(page: str) -> list[str]:
-    """Return the studies that a page shows."""
+    """Return the names of the ablations that a page shows."""
     return _BLOCK.findall(page)
 
 
 def _block(name: str, results: Results) -> str:
     lines = [
-        f"<!-- study: {name} -->",
+        f"<!-- ablation: {name} -->",
         *_table(results),
         "",
         origin(results),
@@ -46,7 +46,7 @@ def _block(name: str, results: Results) -> str:
 
 
 def _table(results: Results) -> Iterator[str]:
-    """One line for each variant, one column for each method, and FedDC's gains."""
+    """Yield a row for each variant, with a column for each method and FedDC's gains."""
     rows = rows_of(results)
     methods = list(dict.fromkeys(row.method for row in rows))
     labels = [name_of(rows, method) for method in methods]
@@ -78,12 +78,12 @@ def _cell(row: Row) -> str:
 
 
 def _edge_leads(results: Results) -> Iterator[str]:
-    """Say how many leads are between learning rates of which one might lie beyond the grid."""
+    """Count FedDC's leads in which a learning rate is at an edge of the grid."""
     rows = rows_of(results)
     ahead = [gain for gain in results["gains"] if gain["verdict"] == "ahead"]
     marked = sum(bool(marked_lead(gain, rows)) for gain in ahead)
     if marked:
         yield (
-            "Of FedDC's leads, those where its learning rate or the other's is at an edge of the "
-            f"grid for some seed (↑, ↓): {marked} of {len(ahead)}."
+            f"In {marked} of FedDC's {len(ahead)} leads, one of the two learning rates is at an "
+            "edge of the grid for some seed (↑, ↓)."
         )

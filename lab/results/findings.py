@@ -1,4 +1,4 @@
-"""What the comparisons show, in sentences that claim no more than the seeds support."""
+"""The findings of comparisons, in sentences that claim no more than the seeds support."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ VERDICTS = ("ahead", "undecided", "behind")
 
 
 def findings(results: Results) -> Iterator[str]:
-    """Say for each comparison whether it shows what the paper reports."""
+    """Yield a sentence for each comparison: the measured difference, and the paper's."""
     rows = rows_of(results)
     for gain in results["gains"]:
         place = f"{gain['variant']}: " if gain["variant"] else ""
@@ -23,7 +23,7 @@ def findings(results: Results) -> Iterator[str]:
 
 
 def against_paper(gain: dict[str, Any]) -> str:
-    """Say what a difference supports, and whether the paper's lies within its bounds."""
+    """Return the verdict on a difference, and whether the paper's is within its bounds."""
     verdict, paper = gain["verdict"], gain["paper"]
     if paper is None:
         return f"{verdict_text(gain)}; the paper has no figure for it."
@@ -34,7 +34,7 @@ def against_paper(gain: dict[str, Any]) -> str:
     low, high = difference.bounds
     if low <= paper <= high:
         if verdict == "undecided":
-            return f"undecided; {reported}: whether that holds can't be told with these data."
+            return f"undecided; {reported}: these data neither confirm nor refute it."
         return f"{verdict}; {reported}."
     if verdict != ("ahead" if paper > 0 else "behind"):
         return f"**{verdict}; {reported}: not reproduced.**"
@@ -44,13 +44,13 @@ def against_paper(gain: dict[str, Any]) -> str:
 
 
 def _at_edges(gain: dict[str, Any], rows: list[Row]) -> str:
-    """Name the methods of a lead whose learning rate was at an edge of the grid."""
+    """List the methods of a lead whose learning rate was at an edge of the grid."""
     found = marked_lead(gain, rows)
     return f" Learning rates at an edge of the grid: {', '.join(found)}." if found else ""
 
 
 def marked_lead(gain: dict[str, Any], rows: list[Row]) -> list[str]:
-    """Return them; of two rates each is an edge, so that this says nothing."""
+    """Return the methods of a lead with a learning rate at an edge of a grid of three or more."""
     if gain["verdict"] != "ahead":
         return []
     return [
@@ -64,7 +64,7 @@ def marked_lead(gain: dict[str, Any], rows: list[Row]) -> list[str]:
 
 
 def counts(all_results: Sequence[Results]) -> Iterator[str]:
-    """Say how often FedDC was ahead; a comparison that several studies share counts once."""
+    """Count the verdicts; a comparison that occurs in several ablations counts once."""
     gains = {
         (gain["over"], tuple(gain["gain"]["values"])): gain
         for results in all_results
@@ -72,5 +72,5 @@ def counts(all_results: Sequence[Results]) -> Iterator[str]:
     }
     for over, label in (("fedavg-b", "FedAvg(b)"), ("fedavg-1", "FedAvg(1)")):
         found = Counter(gain["verdict"] for (other, _), gain in gains.items() if other == over)
-        told = ", ".join(f"{verdict} in {found[verdict]}" for verdict in VERDICTS)
-        yield f"Against {label}, of {found.total()} comparisons: {told}."
+        listed = ", ".join(f"{verdict} in {found[verdict]}" for verdict in VERDICTS)
+        yield f"Against {label}, of {found.total()} comparisons: {listed}."

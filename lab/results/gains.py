@@ -1,4 +1,4 @@
-"""What FedDC gains over averaging as often, and over averaging with as many messages."""
+"""FedDC's gains over averaging with the same period, and with the same number of messages."""
 
 from dataclasses import dataclass, replace
 
@@ -10,7 +10,7 @@ _COMPARED = ("fedavg-b", "fedavg-1", "radon-b", "radon-1")
 
 @dataclass(frozen=True)
 class Gain:
-    """What FedDC gains over another method, in points, paired over seeds."""
+    """FedDC's gain over another method, in percentage points, paired over seeds."""
 
     variant: str
     method: str
@@ -21,8 +21,8 @@ class Gain:
     paper: float | None
     verdict: str
     by_balanced: bool = False
-    """The verdict is on balanced accuracy: classes are uneven, and no figure of the paper, which
-    has accuracies, stands beside it."""
+    """The verdict is on balanced accuracy: classes are uneven, and there is no accuracy of the
+    paper to compare with."""
 
 
 def gains(rows: list[Row], *, balanced: bool = False) -> list[Gain]:

@@ -1,4 +1,4 @@
-"""The machine that figures come from: times mean nothing without it."""
+"""The hardware that results were measured on."""
 
 import os
 import platform
@@ -11,7 +11,7 @@ from lab.engine.backends.backend import cores
 
 
 def hardware() -> dict[str, str | int | float]:
-    """Return processor, cores, graphics card, versions and load, and no name of the machine."""
+    """Return processor, cores, GPU, versions and load, without the machine's name."""
     return {
         "processor": _processor(),
         "cores": cores(),
@@ -19,7 +19,7 @@ def hardware() -> dict[str, str | int | float]:
         "system": platform.system(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        # A machine that had other work to do took longer than it would have.
+        # Times are longer on a machine with other load.
         "load": round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else 0.0,
     }
 

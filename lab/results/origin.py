@@ -1,4 +1,4 @@
-"""How figures came about: the command, the machine, the settings, the test sets."""
+"""The origin of results: command, hardware, settings and test sets."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,13 +9,13 @@ Results = dict[str, Any]
 
 
 def origin(results: Results) -> str:
-    """Say it in one paragraph."""
+    """Describe the origin of results in one paragraph."""
     hardware = results["hardware"]
     machine = hardware["gpu"] or hardware["processor"]
     load = hardware.get("load") or "unknown"
     seeds = results["seeds"]
     parts = [
-        f"`feddc lab run {results['experiment']} --setting {results['setting']} "
+        f"`feddc lab run {results['experiment']} --preset {results['preset']} "
         f"--seeds {len(seeds)}`: {_seeds(seeds)}, {results['seconds']:.0f} s on "
         f"{hardware['cores']} cores ({machine}, PyTorch {hardware['torch']}; load {load} at the "
         f"end), {results['when']}.",
@@ -32,7 +32,7 @@ def _seeds(seeds: list[int]) -> str:
 
 
 def task(results: Results, variant: str | None = None) -> str:
-    """Name data, network, hospitals, examples and rounds, without what the variants change."""
+    """List data, network, hospitals, examples and rounds, without those the variants change."""
     settings = results["settings"] | results["variants"].get(variant, {})
     if variant is None:
         for changed in results["variants"].values():
@@ -48,11 +48,11 @@ def task(results: Results, variant: str | None = None) -> str:
 
 
 def sizes(results: Results) -> str:
-    """Name the setting and the number of seeds, and warn that a small one is not the paper's."""
+    """Return preset and number of seeds, with a note if the paper's sizes differ."""
     seeds = len(results["seeds"])
-    text = f"{results['setting']} setting, {seeds} seed{'s' if seeds > 1 else ''}"
+    text = f"{results['preset']} preset, {seeds} seed{'s' if seeds > 1 else ''}"
     beside = any(row["paper"] is not None for row in results["rows"])
-    small = beside and results["setting"] != "full"
+    small = beside and results["preset"] != "full"
     return f"{text} (the paper's levels: its own sizes)" if small else text
 
 
@@ -61,10 +61,10 @@ def _on_average(settings: dict[str, Any]) -> str:
 
 
 def choice(results: Results) -> str:
-    """Say how learning rates were chosen."""
+    """Describe how learning rates were chosen."""
     rates = ", ".join(f"{rate:g}" for rate in results["learning_rates"])
     if all("learning-rate" in row["settings"] for row in results["rows"]):
-        return "The learning rate is what is varied."
+        return "The variants differ in the learning rate."
     if len(results["learning_rates"]) == 1:
         return f"Learning rate {rates} for all."
     chosen = (
@@ -72,7 +72,7 @@ def choice(results: Results) -> str:
         if results["learning_rates_chosen"] == "once"
         else "for each seed on its own validation data"
     )
-    return f"Every method chose its learning rate from {rates} {chosen}."
+    return f"The learning rate of every method was chosen from {rates} {chosen}."
 
 
 def settings_text(settings: dict[str, Any]) -> str:
@@ -80,7 +80,7 @@ def settings_text(settings: dict[str, Any]) -> str:
 
 
 def _shared(results: Results) -> dict[str, Any]:
-    """Leave out what every variant sets itself."""
+    """Leave out settings that every variant has."""
     variants = results["variants"].values()
     return {
         key: value
@@ -96,32 +96,32 @@ def _own_settings(results: Results) -> Iterator[str]:
         if settings
     ]
     if own:
-        yield f"Besides, {'; '.join(own)}."
+        yield f"In addition, {'; '.join(own)}."
 
 
 def test_sets(results: Results) -> Iterator[str]:
-    """Say what is tested with, and why intervals are wider where seeds share examples."""
+    """Describe the test sets, and why intervals are wider where seeds share examples."""
     rows, seeds = rows_of(results), len(results["seeds"])
-    yield f"Tested with {_by_variant(rows, 'test_size', '{0.test_size:,}')} examples."
+    yield f"Tested on {_by_variant(rows, 'test_size', '{0.test_size:,}')} examples."
     if sampled(results):
-        yield f"Hospitals' own models and the curves: with {results['test_sample']:,} of them."
+        yield f"Hospitals' own models and the curves: on {results['test_sample']:,} of them."
     if any(row.overlap for row in rows):
         factor = _by_variant(rows, "overlap", f"1/{seeds} + {{0.test_size}}/{{0.pool_size}}")
         yield (
-            "Seeds draw test and training data from the same examples, so they are not "
-            "independent: intervals are of the corrected resampled t-test (Nadeau and Bengio), "
-            f"with {factor} for 1/{seeds} in the variance of the mean."
+            "Seeds draw test and training data from the same examples and are not independent. "
+            "Intervals therefore use the corrected resampled t-test (Nadeau and Bengio), with "
+            f"{factor} instead of 1/{seeds} in the variance of the mean."
         )
 
 
 def sampled(results: Results) -> bool:
-    """Whether what is judged often was judged on a part of the test set only."""
+    """Return whether frequent evaluations used only a part of the test set."""
     sample = results["test_sample"]
     return bool(sample) and any(row["test_size"] > sample for row in results["rows"])
 
 
 def _by_variant(rows: list[Row], what: str, form: str) -> str:
-    """Say it once if it is the same for all."""
+    """Format a value once if it is the same for all variants, else for each variant."""
     first = {getattr(row, what): row for row in reversed(rows)}
     if len(first) == 1:
         return form.format(rows[0])

@@ -1,4 +1,4 @@
-"""A comparison's results: one row for each method in each variant, and what FedDC gains."""
+"""The results of a comparison: a row for each method in each variant, and FedDC's gains."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -16,9 +16,12 @@ from lab.sweep import Plan, Record
 from lab.sweep.plan import Cell
 from learning.metrics import Metrics
 
+# Stands for a cell without a finished trial: no communication, no computation.
+_NO_RECORD = Record("", "", 0, 0.0, "diverged")
+
 
 def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[str, Any]:
-    """Return what goes into results.json."""
+    """Return the contents of results.json."""
     experiment = plan.experiment
     variants = {cell.variant.label: cell.variant for cell in plan.cells}
     size_of = {label: sizes(plan, variant) for label, variant in variants.items()}
@@ -30,15 +33,15 @@ def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[s
         "source": experiment.source,
         "claim": experiment.claim,
         "note": experiment.note,
-        "setting": plan.request.setting,
+        "preset": plan.request.preset,
         "judged": experiment.judged,
         "x_label": experiment.x_label,
-        "settings": _told(experiment.settings | plan.size.settings),
-        "variants": {label: _told(variant.settings) for label, variant in variants.items()},
-        "learning_rates": list(plan.size.learning_rates),
+        "settings": _public(experiment.settings | plan.preset.settings),
+        "variants": {label: _public(variant.settings) for label, variant in variants.items()},
+        "learning_rates": list(plan.preset.learning_rates),
         "learning_rates_chosen": experiment.choose,
-        "validation": plan.size.validation,
-        "test_sample": plan.size.test_sample,
+        "validation": plan.preset.validation,
+        "test_sample": plan.preset.test_sample,
         "seeds": list(plan.seeds),
         "when": f"{datetime.now(UTC):%Y-%m-%d}",
         "hardware": hardware(),
@@ -51,21 +54,16 @@ def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[s
     }
 
 
-def _told(settings: Values) -> Values:
-    """Leave out where on this machine the data are: results are shown to others."""
+def _public(settings: Values) -> Values:
+    """Leave out the local path of the data: results are published."""
     return {key: value for key, value in settings.items() if key != "data-dir"}
 
 
 def _row(plan: Plan, cell: Cell, records: Mapping[str, Record], size: Sizes) -> Row:
-    rates = [plan.rate_of(cell, seed, records) for seed in plan.seeds]
-    finals = [
-        records.get(plan.final(cell, seed, rate).key)
-        for seed, rate in zip(plan.seeds, rates, strict=True)
-        if rate is not None
-    ]
-    done = [record for record in finals if record is not None and record.status == "done"]
-    paper = cell.variant.paper.get(cell.method.name) or _paper(plan, cell)
-    some = done[0] if done else None
+    rates = {plan.rate_of(cell, seed, records) for seed in plan.seeds}
+    done = plan.reported(cell, records)
+    some = done[0] if done else _NO_RECORD
+    paper = _paper(plan, cell)
 
     def over_seeds(metrics: list[Metrics | None], name: str) -> Spread | None:
         values = [round(100 * getattr(each, name), 3) for each in metrics if each is not None]
@@ -79,18 +77,18 @@ def _row(plan: Plan, cell: Cell, records: Mapping[str, Record], size: Sizes) -> 
         judged_by=cell.method.judged_by,
         paper=paper.accuracy if paper else None,
         paper_deviation=paper.deviation if paper else None,
-        settings=_told(cell.variant.settings | cell.method.settings),
-        learning_rates=sorted({rate for rate in rates if rate is not None}),
+        settings=_public(cell.variant.settings | cell.method.settings),
+        learning_rates=sorted(rate for rate in rates if rate is not None),
         candidates=_candidates(plan, cell, records),
         aggregate=over_seeds([record.test for record in done], "accuracy"),
         balanced=over_seeds([record.test for record in done], "balanced_accuracy"),
         clients=over_seeds([record.clients for record in done], "accuracy"),
         clients_balanced=over_seeds([record.clients for record in done], "balanced_accuracy"),
         train=over_seeds([record.trained_on for record in done], "accuracy"),
-        hand_overs=some.hand_overs if some else 0,
-        aggregations=some.aggregations if some else 0,
-        messages=some.messages if some else 0,
-        client_rounds=some.client_rounds if some else 0,
+        hand_overs=some.hand_overs,
+        aggregations=some.aggregations,
+        messages=some.messages,
+        client_rounds=some.client_rounds,
         seconds=round(sum(record.seconds for record in done) / max(1, len(done)), 2),
         diverged=len(plan.seeds) - len(done),
         test_size=size.test,
@@ -100,15 +98,16 @@ def _row(plan: Plan, cell: Cell, records: Mapping[str, Record], size: Sizes) -> 
 
 
 def _paper(plan: Plan, cell: Cell) -> PaperFigure | None:
-    """Return the experiment's own figure, unless its variants have theirs."""
-    if any(variant.paper for variant in plan.experiment.variants_in(plan.request.setting)):
+    """Return the variant's accuracy in the paper, or the experiment's if no variant has one."""
+    if own := cell.variant.paper.get(cell.method.name):
+        return own
+    if any(variant.paper for variant in plan.experiment.variants_in(plan.request.preset)):
         return None
     return plan.experiment.paper.get(cell.method.name)
 
 
 def _candidates(plan: Plan, cell: Cell, records: Mapping[str, Record]) -> dict[str, float | None]:
-    """Return the validation accuracy of each learning rate, mean over the seeds it was tried on;
-    none where it diverged on all."""
+    """Return the mean validation accuracy of each learning rate; None where all seeds diverged."""
     if len(plan.rates(cell)) == 1:
         return {}
     scores = [plan.scores(cell, seed, records) for seed in plan.choosing_seeds]

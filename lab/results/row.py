@@ -1,4 +1,4 @@
-"""One line of the results: a method in a variant."""
+"""One row of the results: a method in a variant."""
 
 import re
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from typing import Any
 from lab.experiments import ExperimentError
 from lab.results.statistics import Spread
 
-FORMAT = "feddc-results-2"
+FORMAT = "feddc-results-3"
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Row:
 
     @property
     def headline(self) -> Spread | None:
-        """What the method is judged by."""
+        """The accuracy that the method is compared by."""
         return self.clients if self.judged_by == "clients" else self.aggregate
 
 
@@ -52,24 +52,24 @@ def rows_of(results: dict[str, Any]) -> list[Row]:
     if results["format"] != FORMAT:
         name = results["experiment"]
         raise ExperimentError(
-            f"results of {name} are in the format {results['format']!r} of another version: "
-            f"`feddc lab run {name} --run-dir …` makes them anew from what is trained"
+            f"results of {name} have the format {results['format']!r} of another version: run "
+            f"`feddc lab run {name}` again"
         )
     return [row_from_json(values) for values in results["rows"]]
 
 
 def name_of(rows: Iterable[Row], method: str) -> str:
-    """Return a method's label; a period that differs between variants is named d or b."""
+    """Return a method's label; a period that differs between variants is shown as d or b."""
     labels = list(dict.fromkeys(row.label for row in rows if row.method == method))
     numbers = [re.findall(r"\d+", label) for label in labels]
     letters = {1: "b", 2: "db"}.get(len(numbers[0]), "")
     if len({re.sub(r"\d+", "#", label) for label in labels}) > 1 or not letters:
         return labels[0] if len(labels) == 1 else method
-    told = iter(
+    numerals = iter(
         values[0] if len(set(values)) == 1 else letter
         for values, letter in zip(zip(*numbers, strict=True), letters, strict=True)
     )
-    return re.sub(r"\d+", lambda _: next(told), labels[0])
+    return re.sub(r"\d+", lambda _: next(numerals), labels[0])
 
 
 def row_from_json(values: dict[str, Any]) -> Row:

@@ -1,4 +1,4 @@
-"""How many examples a variant is tested with, and how many its hospitals draw theirs from."""
+"""Sizes of a variant's test set and of the pool that its hospitals draw from."""
 
 from dataclasses import dataclass
 
@@ -12,20 +12,20 @@ from server_app.config.run_config import Settings
 
 @dataclass(frozen=True)
 class Sizes:
-    """The test set, and all other examples: `pool` is what hospitals' data are drawn from."""
+    """Sizes of the test set and of the pool, which is all other examples."""
 
     test: int
     pool: int
     overlap: float
     """n_test / n_train of the corrected t-test; 0 where seeds have test sets of their own.
 
-    The correction stands for the share of all examples that two test sets have in common, so
-    n_train is everything outside of the test set, also where hospitals train on a part of it.
+    The correction accounts for the overlap of two test sets, so n_train is everything outside the
+    test set, even where hospitals train on a part of it.
     """
 
 
 def sizes(plan: Plan, variant: Variant) -> Sizes:
-    """Count them on the first seed; the others differ by a few where groups stay together."""
+    """Count on the first seed; other seeds differ slightly where groups stay together."""
     local = Settings.from_run_config(plan.base(variant), source=variant.label).local
     first = load_dataset(local, plan.seeds[0])
     test, pool = len(first.test), len(first.train)

@@ -4,17 +4,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-# Fewer seeds give an interval so wide that it misleads more than it tells.
+# With fewer seeds the interval is too wide to be useful.
 _FEWEST_FOR_INTERVAL = 5
-# That one or two seeds agree happens by chance.
+# One or two seeds agree too easily by chance.
 _FEWEST_FOR_VERDICT = 3
 _WORDS = {1: "one seed", 2: "two seeds"}
 
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean over seeds; `max_deviation` as in the paper's tables, `interval` holds the mean with
-    95 % confidence (Student's t), where there are five seeds or more."""
+    """A mean over seeds, with the largest deviation from it as in the paper's tables.
+
+    `interval` is the 95 % confidence interval of the mean (Student's t), for five seeds or more.
+    """
 
     mean: float
     max_deviation: float
@@ -23,16 +25,16 @@ class Spread:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The interval; with fewer seeds their range."""
+        """The interval, or the range of the seeds if there are too few for an interval."""
         return self.interval or (min(self.values), max(self.values))
 
 
 def spread(values: Sequence[float], *, overlap: float = 0.0) -> Spread:
-    """Return mean, largest deviation from it and, if there are enough values, its interval.
+    """Return mean, largest deviation and, if there are enough values, the interval.
 
-    Where seeds draw their test sets from the same examples, they are no independent trials, and
-    `overlap` is n_test / n_train: the corrected resampled t-test (Nadeau and Bengio, Inference for
-    the Generalization Error, 2003) has the variance of the mean as (1/J + n_test / n_train)·S².
+    Seeds that draw their test sets from the same examples are not independent. Then `overlap` is
+    n_test / n_train, and the variance of the mean is (1/J + n_test / n_train)·S²: the corrected
+    resampled t-test (Nadeau and Bengio, Inference for the Generalization Error, 2003).
     """
     mean = sum(values) / len(values)
     deviation = max(abs(value - mean) for value in values)
@@ -48,10 +50,9 @@ def spread(values: Sequence[float], *, overlap: float = 0.0) -> Spread:
 
 
 def verdict(gain: Spread) -> str:
-    """Say what a paired difference supports: `ahead`, `behind`, `undecided`, or that there are too
-    few seeds for any verdict.
+    """Return `ahead`, `behind`, `undecided`, or that there are too few seeds for a verdict.
 
-    With an interval, that decides; with three or four seeds all of them must agree.
+    The interval decides; with three or four seeds, all of them must agree.
     """
     if len(gain.values) < _FEWEST_FOR_VERDICT:
         return f"{_WORDS[len(gain.values)]}: no verdict"

@@ -1,4 +1,4 @@
-"""A comparison as a table for the terminal."""
+"""Print a comparison as a table in the terminal."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from lab.results.text import (
 
 
 def show(console: Console, results: dict[str, Any]) -> None:
-    """Print the table, what FedDC gains, and what the figures are."""
+    """Print the table, FedDC's gains, and remarks."""
     rows = rows_of(results)
     console.print(table(results, rows))
     for line in gain_lines(results):
@@ -33,7 +33,7 @@ def show(console: Console, results: dict[str, Any]) -> None:
 def table(results: dict[str, Any], rows: list[Row]) -> Table:
     seeds = len(results["seeds"])
     made = Table(
-        title=f"{results['title']} ({results['setting']} setting, {seeds} "
+        title=f"{results['title']} ({results['preset']} preset, {seeds} "
         f"seed{'s' if seeds > 1 else ''}); test accuracy in %",
         title_justify="left",
         box=box.SIMPLE_HEAD,
@@ -83,7 +83,7 @@ def paper_gain(gain: dict[str, Any]) -> str:
 
 
 def remarks(results: dict[str, Any]) -> list[str]:
-    """Return what one must know to read the table."""
+    """Return explanations of the table."""
     lines = ["± is the largest deviation from the mean over seeds, as in the paper."]
     lines.append(choice(results))
     rows = rows_of(results)
@@ -98,6 +98,6 @@ def remarks(results: dict[str, Any]) -> list[str]:
 
 
 def _is_uneven(rows: list[Row]) -> bool:
-    """Whether balanced accuracy tells something that accuracy does not."""
+    """Return whether accuracy and balanced accuracy differ by more than a point."""
     both = [(row.aggregate, row.balanced) for row in rows]
     return any(one and other and abs(one.mean - other.mean) > 1 for one, other in both)

@@ -1,20 +1,20 @@
-"""Figures in words: what the terminal's tables and the docs' pages share."""
+"""Formatting of results, for the tables in the terminal and in the documentation."""
 
 from typing import Any
 
 from lab.results.row import Row
 from lab.results.statistics import Spread
 
-EDGES = "↑ and ↓: the largest and the smallest learning rate that was tried"
+EDGES = "↑ and ↓ mark the largest and the smallest learning rate of the grid"
 
 
 def line(*cells: object) -> str:
-    """Return a line of a Markdown table."""
+    """Return a row of a Markdown table."""
     return f"| {' | '.join(str(cell) for cell in cells)} |"
 
 
 def spread_text(value: Spread | None, row: Row, *, interval: bool = True) -> str:
-    """Return mean, largest deviation and, if wanted and known, the mean's interval."""
+    """Format mean, largest deviation and, with `interval`, the interval of the mean."""
     if value is None:
         return "diverged" if row.diverged else "–"
     text = f"{value.mean:.1f}"
@@ -26,20 +26,20 @@ def spread_text(value: Spread | None, row: Row, *, interval: bool = True) -> str
 
 
 def paper_text(row: Row) -> str:
-    """Return the paper's figure with the deviation printed beside it."""
+    """Format the paper's accuracy with its printed deviation."""
     if row.paper is None:
         return "–"
     return f"{row.paper:g}" + (f" ± {row.paper_deviation:g}" if row.paper_deviation else "")
 
 
 def rates_text(row: Row) -> str:
-    """Return the chosen learning rates; those at an edge of the grid are marked."""
+    """Format the chosen learning rates, with a mark at those at an edge of the grid."""
     shown = (f"{rate:g} {_edge(row, rate)}".strip() for rate in row.learning_rates)
     return ", ".join(shown) or "–"
 
 
 def edges(row: Row) -> str:
-    """Return the marks of a row whose learning rate was at an edge of the grid for some seed."""
+    """Return the marks of the row's learning rates at an edge of the grid."""
     return "".join(_edge(row, rate) for rate in row.learning_rates)
 
 
@@ -51,19 +51,19 @@ def _edge(row: Row, rate: float) -> str:
 
 
 def shown(gain: dict[str, Any]) -> dict[str, Any]:
-    """Return the difference that a verdict is about."""
+    """Return the difference that the verdict is based on."""
     found: dict[str, Any] = gain["balanced_gain"] if gain.get("by_balanced") else gain["gain"]
     return found
 
 
 def verdict_text(gain: dict[str, Any]) -> str:
-    """Return the verdict, and by what it is where that is not the accuracy."""
+    """Return the verdict, with the metric where it is not the accuracy."""
     by = ", by balanced accuracy" if gain.get("by_balanced") else ""
     return f"{gain['verdict']}{by}"
 
 
 def difference_text(gain: dict[str, Any]) -> str:
-    """Return a paired difference with its interval, or else the seeds' range."""
+    """Format a paired difference with its interval, or with the range of the seeds."""
     text = f"{gain['mean']:+.1f} points"
     if gain["interval"]:
         low, high = gain["interval"]

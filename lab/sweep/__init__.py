@@ -1,4 +1,4 @@
-"""Many trainings, one comparison: what has to be trained, on all cores, kept and gone on with."""
+"""Sweeps: run all trainings of a comparison on all cores, save them, resume them."""
 
 from lab.sweep.folder import RunFolder
 from lab.sweep.plan import Plan, Request

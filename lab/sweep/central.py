@@ -1,4 +1,4 @@
-"""All hospitals' data in one place, which they may not do: the mark that others are held to."""
+"""Training on the pooled data of all hospitals: the reference for all federated methods."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from learning.local_data import load_dataset, load_partitions
 from learning.trainer import Network, TaskSpec, Trainer
 from protocol.randomness import TrainingStreams, derive_seed, shared_init_seed
 
-# Steps between two looks at whether to stop: at most some seconds, also for large networks.
+# Steps between two calls of `stop`: at most a few seconds, also for large networks.
 _SLICE = 50
 
 
@@ -23,10 +23,10 @@ def train_centrally(
     on_progress: Callable[[int], None],
     stop: Callable[[], bool] | None,
 ) -> Record | None:
-    """Train one model on the pool by mini-batches; its steps are shown along the same rounds.
+    """Train one model on the pooled data; its steps are mapped to the federated rounds.
 
-    Decays of the learning rate keep their place in the whole. None: it was stopped, and goes on
-    from its checkpoint.
+    Learning rate decays are scaled accordingly. Returns None if the training was stopped; it
+    continues from its checkpoint.
     """
     assert trial.central is not None  # noqa: S101 (the caller's case)
     settings, steps = trial.settings, trial.central.steps
@@ -71,7 +71,7 @@ def train_centrally(
                 return None
         round_, last = rounds * point // points, point == points
         metrics = network.evaluate(*(network.tensors(dataset.test) if last else sample))
-        state.judged(round_, metrics)
+        state.evaluated(round_, metrics)
     held_out = pooled([partition.held_out for partition in partitions])
     return Record(
         trial.variant,

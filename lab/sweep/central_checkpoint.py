@@ -1,4 +1,4 @@
-"""The state of training on all data together, in one safetensors file as the engine keeps its."""
+"""Checkpoints of training on pooled data: one safetensors file, like the engine's."""
 
 import json
 import time
@@ -21,7 +21,7 @@ _FORMAT = "feddc-central-1"
 
 @dataclass
 class CentralState:
-    """How far it is: the optimiser's state, the figures so far, and those since the last point."""
+    """Progress: optimiser state, evaluations so far, and steps since the last evaluation."""
 
     optimizer: Arrays
     done: int = 0
@@ -31,27 +31,27 @@ class CentralState:
     hits_since: float = 0.0
 
     def add(self, steps: int, progress: Progress) -> None:
-        """Note some steps."""
+        """Record training steps."""
         self.done += steps
         self.steps_since += steps
         self.hits_since += steps * progress.accuracy
 
-    def judged(self, round_: int, metrics: Metrics) -> None:
-        """Note the figures on test data, and those on the batches since the last."""
+    def evaluated(self, round_: int, metrics: Metrics) -> None:
+        """Record metrics on the test data, and the batch accuracy since the last evaluation."""
         self.curve.append((round_, 0, 0, metrics.accuracy, metrics.balanced_accuracy))
         self.accuracies.append((round_, self.hits_since / self.steps_since))
         self.steps_since, self.hits_since = 0, 0.0
 
 
 class CentralCheckpoints:
-    """Keeps the latest state in one file, or nowhere if there is no path."""
+    """Saves the latest state in one file; does nothing without a path."""
 
     def __init__(self, path: Path | None, trial: str) -> None:
         self._path, self._trial = path, trial
         self._kept = time.monotonic()
 
     def keep(self, network: Network, state: CentralState, *, now: bool) -> None:
-        """Write the state, once a minute or `now`."""
+        """Save the state, at most once a minute unless `now`."""
         if self._path is None or not (now or time.monotonic() - self._kept > _SECONDS_BETWEEN):
             return
         parameters, buffers = network.arrays()
@@ -61,7 +61,7 @@ class CentralCheckpoints:
             for part, arrays in parts.items()
             for name, array in arrays.items()
         }
-        told = {
+        saved = {
             "format": _FORMAT,
             "trial": self._trial,
             "done": state.done,
@@ -72,29 +72,31 @@ class CentralCheckpoints:
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with files.replacing(self._path, durable=False) as draft:
-            save_file(tensors, draft, metadata={"state": json.dumps(told)})
+            save_file(tensors, draft, metadata={"state": json.dumps(saved)})
         self._kept = time.monotonic()
 
     def load(self, network: Network) -> CentralState | None:
-        """Bring the network to the state on disk, and return the rest of it, if there is one."""
+        """Load the saved state into the network and return the rest; None if there is no file."""
         if self._path is None or not self._path.exists():
             return None
         try:
             with safe_open(self._path, framework="pt") as file:
-                told = json.loads((file.metadata() or {}).get("state", "{}"))
+                saved = json.loads((file.metadata() or {}).get("state", "{}"))
                 arrays = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, ValueError) as error:
-            raise SettingsError(f"{self._path} is no checkpoint: {error}; delete it") from error
-        if told.get("format") != _FORMAT or told.get("trial") != self._trial:
+            raise SettingsError(
+                f"{self._path} is not a readable checkpoint ({error}): delete it"
+            ) from error
+        if saved.get("format") != _FORMAT or saved.get("trial") != self._trial:
             raise SettingsError(f"{self._path} is the checkpoint of another training: delete it")
         network.load(_part(arrays, "parameter/"), _part(arrays, "buffer/"))
         return CentralState(
             _part(arrays, "optimizer/"),
-            told["done"],
-            [tuple(point) for point in told["curve"]],
-            [tuple(point) for point in told["accuracies"]],
-            told["steps_since"],
-            told["hits_since"],
+            saved["done"],
+            [tuple(point) for point in saved["curve"]],
+            [tuple(point) for point in saved["accuracies"]],
+            saved["steps_since"],
+            saved["hits_since"],
         )
 
 

@@ -1,4 +1,4 @@
-"""A comparison's folder: the request, one file for each trial that is done, and the results."""
+"""The folder of a comparison: the request, one file per finished trial, and the results."""
 
 import json
 import os
@@ -22,7 +22,7 @@ _REQUEST, _RESULTS, _CLOCK, _LOCK = "sweep.json", "results.json", "clock.json", 
 
 
 class RunFolder:
-    """Where everything of one comparison is kept."""
+    """All files of one comparison."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -30,9 +30,10 @@ class RunFolder:
 
     @staticmethod
     def for_request(request: Request, path: Path | None = None) -> "RunFolder":
-        """Return the folder asked for, else an unfinished one of the same request, else a new one.
+        """Return the folder at `path`, else an unfinished one of the same request, else a new one.
 
-        In a folder that is asked for by name a comparison may grow: what is done is not done again.
+        A comparison in an explicitly named folder can be extended: finished trials are not trained
+        again.
         """
         if path is None:
             folder = _unfinished(request) or RunFolder(_new(request.experiment.name))
@@ -48,12 +49,12 @@ class RunFolder:
         """Return the folder of an earlier comparison."""
         folder = RunFolder(path)
         if not (path / _REQUEST).is_file():
-            raise ExperimentError(f"{path} is no comparison's folder: it has no {_REQUEST}")
+            raise ExperimentError(f"{path} is not a run folder of `feddc lab run`: no {_REQUEST}")
         return folder
 
     @contextmanager
     def used_for(self, request: Request) -> Iterator[None]:
-        """Keep others out meanwhile, note what is asked for by now, and take the time."""
+        """Lock the folder, save the current request, and measure the time."""
         with self._lock():
             self.write(_REQUEST, request.to_json())
             self._began, self._before = time.monotonic(), self._noted_seconds()
@@ -69,7 +70,7 @@ class RunFolder:
             return
         if not (self.path / _REQUEST).is_file():
             raise ExperimentError(
-                f"run-dir {self.path} holds files that are no comparison's: choose another"
+                f"run-dir {self.path} is not empty and not a run folder: choose another"
             )
         if found := differences(self.request(), request):
             raise ExperimentError(
@@ -99,11 +100,11 @@ class RunFolder:
 
     @property
     def seconds(self) -> float:
-        """How long the comparison has taken so far, over all commands that went on with it."""
+        """The time the comparison has taken so far, over all commands that continued it."""
         return self._before + time.monotonic() - self._began
 
     def note_time(self) -> None:
-        """Write down how long it took until now: a command may end in any way."""
+        """Save the time taken so far, so that a killed command loses little of it."""
         self.write(_CLOCK, {"seconds": round(self.seconds, 1)})
 
     def _noted_seconds(self) -> float:
@@ -120,7 +121,7 @@ class RunFolder:
         return self.path / _RESULTS
 
     def records(self) -> dict[str, Record]:
-        """Return what is done, by the trials' keys."""
+        """Return the finished trials by their keys."""
         found = {}
         for file in sorted((self.path / "trials").glob("*.json")):
             values = self.read(f"trials/{file.name}")
@@ -133,7 +134,7 @@ class RunFolder:
         return found
 
     def keep(self, key: str, record: Record) -> None:
-        """Write down a trial that is done; its checkpoint is of no more use."""
+        """Save a finished trial and remove its checkpoint."""
         self.write(f"trials/{key}.json", record.to_json())
         checkpoint = self.checkpoint(key)
         checkpoint.unlink(missing_ok=True)
@@ -143,7 +144,7 @@ class RunFolder:
         return self.path / "checkpoints" / f"{key}.safetensors"
 
     def clear_checkpoints(self) -> None:
-        """Remove what only an unfinished comparison needs."""
+        """Remove the checkpoints, which only an unfinished comparison needs."""
         shutil.rmtree(self.path / "checkpoints", ignore_errors=True)
 
     def read(self, name: str) -> dict[str, Any]:
@@ -178,7 +179,7 @@ def _new(name: str) -> Path:
 def _unfinished(request: Request) -> RunFolder | None:
     wanted = request.to_json()
     for folder in reversed(list(_folders(Path("runs")))):
-        with suppress(ExperimentError):  # one that is damaged is nobody's to go on with
+        with suppress(ExperimentError):  # a damaged folder can't be continued
             if not folder.results_path.exists() and folder.read(_REQUEST) == wanted:
                 return folder
     return None

@@ -1,4 +1,4 @@
-"""How a sweep is shown: one bar over all experiments in a terminal, plain lines in a log."""
+"""Progress of a sweep: one bar over all experiments in a terminal, plain lines in a log."""
 
 import time
 from collections.abc import Iterator
@@ -16,17 +16,17 @@ _LINE_SECONDS = 10.0
 
 
 class Watch:
-    """Adds up what is done over all plans of a command.
+    """Sums up the progress over all plans of a command.
 
-    A client-round of one experiment can take a hundred times as long as one of another. So the time
-    left is that of the experiment under way, from its own speed, and those to come are named.
+    A client-round of one experiment can take a hundred times as long as one of another. The time
+    left is therefore that of the current experiment, from its own speed; later ones are named.
     """
 
     clock = staticmethod(time.monotonic)
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._began = self._told = self.clock()
+        self._began = self._printed = self.clock()
         self._left: dict[str, tuple[int, int]] = {}
         self._now = ""
         self._done: dict[str, int] = {}
@@ -35,7 +35,7 @@ class Watch:
         self._trials = 0
 
     def expect(self, plan: Plan, trials: int, client_rounds: int) -> None:
-        """Note what a later plan will need."""
+        """Add the work of a later plan."""
         self._left[plan.experiment.name] = (trials, client_rounds)
 
     def planned(self, plan: Plan, trials: int, client_rounds: int) -> None:
@@ -58,20 +58,20 @@ class Watch:
 
     @property
     def client_rounds(self) -> tuple[int, int]:
-        """How many are done, and how many there are in all."""
+        """Client-rounds that are done, and their total."""
         done = sum(self._done.values()) + sum(self._under_way.values())
         return done, sum(self._done.values()) + sum(rounds for _, rounds in self._left.values())
 
     @property
     def speed(self) -> float:
-        """Client-rounds a second of the experiment under way."""
+        """Client-rounds per second of the current experiment."""
         here = self._done.get(self._now, 0) + sum(self._under_way.values())
         return here / max(1e-9, self.clock() - self._started.get(self._now, self._began))
 
     @property
     def seconds_left(self) -> float | None:
         if not self._done.get(self._now):
-            return None  # nothing can be said while the first are still being loaded
+            return None  # unknown while the first trials are still loading
         _, left = self._left[self._now]
         return (left - sum(self._under_way.values())) / self.speed
 
@@ -84,9 +84,9 @@ class Watch:
         return f"{self._now}: {self._trials} of {trials} trainings{speed}{left}"
 
     def _show(self) -> None:
-        if self.clock() - self._told >= _LINE_SECONDS:
-            self._told = self.clock()
-            since = self._told - self._began
+        if self.clock() - self._printed >= _LINE_SECONDS:
+            self._printed = self.clock()
+            since = self._printed - self._began
             self._console.print(f"{since:6.0f} s  {self}", highlight=False, markup=False)
 
 
@@ -102,7 +102,7 @@ class _Bar(Watch):
 
 @contextmanager
 def watching(console: Console) -> Iterator[Watch]:
-    """Give a watch that shows itself on the console."""
+    """Yield a watch that displays itself on the console."""
     if not console.is_terminal:
         yield Watch(console)
         return

@@ -1,4 +1,4 @@
-"""What a comparison has to train: candidates for the learning rate, then what is reported."""
+"""The trials of a comparison: candidates for the learning rate, then the reported ones."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from lab.experiments import (
     Experiment,
     ExperimentError,
     Method,
-    SettingName,
+    PresetName,
     Variant,
     methods_of,
 )
@@ -19,19 +19,19 @@ from lab.sweep.trial import Trial
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asked for."""
+    """A comparison as requested by the user."""
 
     experiment: Experiment
-    setting: SettingName
+    preset: PresetName
     methods: tuple[str, ...] = ()
     seeds: int | None = None
     data: str = ""
-    """A digest of the data it was first run on; empty: not known."""
+    """A digest of the data it was first run on; empty if unknown."""
 
     def to_json(self) -> dict[str, Any]:
         return {
             "experiment": self.experiment.model_dump(by_alias=True, mode="json"),
-            "setting": self.setting,
+            "preset": self.preset,
             "methods": list(self.methods),
             "seeds": self.seeds,
             "data": self.data,
@@ -42,7 +42,7 @@ class Request:
         experiment = Experiment.parse(values["experiment"], source="sweep.json")
         return Request(
             experiment,
-            values["setting"],
+            values["preset"],
             tuple(values["methods"]),
             values["seeds"],
             values.get("data", ""),
@@ -63,31 +63,31 @@ class Plan:
     def __init__(self, request: Request) -> None:
         self.request = request
         self.experiment = request.experiment
-        self.size = self.experiment.setting(request.setting)
-        self.seeds = tuple(range(request.seeds or self.size.seeds))
+        self.preset = self.experiment.preset(request.preset)
+        self.seeds = tuple(range(request.seeds or self.preset.seeds))
         self.cells = tuple(self._cells())
         if not self.cells:
             raise ExperimentError(f"{self.experiment.name} has none of these methods")
 
     def _cells(self) -> Iterator[Cell]:
-        for variant in self.experiment.variants_in(self.request.setting):
+        for variant in self.experiment.variants_in(self.request.preset):
             for method in methods_of(
-                self.experiment, self.request.setting, self.base(variant), self.request.methods
+                self.experiment, self.request.preset, self.base(variant), self.request.methods
             ):
                 if method.name in (variant.methods or (method.name,)):
                     yield Cell(variant, method)
 
     def base(self, variant: Variant) -> Values:
-        """Return the settings that all methods share in a variant."""
-        return self.experiment.settings | self.size.settings | variant.settings
+        """Return the common settings of all methods in a variant."""
+        return self.experiment.settings | self.preset.settings | variant.settings
 
     @property
     def choosing_seeds(self) -> tuple[int, ...]:
-        """The seeds whose validation data a learning rate is chosen by."""
+        """The seeds whose validation data are used to choose a learning rate."""
         return self.seeds[:1] if self.experiment.choose == "once" else self.seeds
 
     def candidates(self) -> list[Trial]:
-        """Return the trials that learning rates are chosen by; none if there is no choice."""
+        """Return the trials for choosing learning rates; none if there is only one rate."""
         return [
             self.candidate(cell, seed, rate)
             for seed, cell in self._in_order(self.choosing_seeds)
@@ -96,26 +96,36 @@ class Plan:
         ]
 
     def rates(self, cell: Cell) -> tuple[float, ...]:
-        """Return the learning rates to choose from; a variant may be about one of them."""
+        """Return the learning rates to choose from; a variant may fix one."""
         own = cell.variant.settings.get("learning-rate")
-        return self.size.learning_rates if own is None else (float(own),)
+        return self.preset.learning_rates if own is None else (float(own),)
 
     def candidate(self, cell: Cell, seed: int, rate: float) -> Trial:
-        return self._trial(cell, seed, rate, self.size.validation)
+        return self._trial(cell, seed, rate, self.preset.validation)
 
     def finals(self, records: Mapping[str, Record]) -> list[Trial]:
-        """Return the trials that are reported; where nothing is held back, candidates do."""
+        """Return the reported trials; where validation changes nothing, these are candidates."""
         return [
             self.final(cell, seed, rate)
             for seed, cell in self._in_order(self.seeds)
             if (rate := self.rate_of(cell, seed, records)) is not None
         ]
 
+    def reported(self, cell: Cell, records: Mapping[str, Record]) -> list[Record]:
+        """Return the records of a cell's reported trials, without those that diverged."""
+        rates = {seed: self.rate_of(cell, seed, records) for seed in self.seeds}
+        found = [
+            records.get(self.final(cell, seed, rate).key)
+            for seed, rate in rates.items()
+            if rate is not None
+        ]
+        return [record for record in found if record is not None and record.status == "done"]
+
     def final(self, cell: Cell, seed: int, rate: float) -> Trial:
         return self._trial(cell, seed, rate, {})
 
     def scores(self, cell: Cell, seed: int, records: Mapping[str, Record]) -> dict[float, float]:
-        """Return what each learning rate reached on validation data; without those diverged."""
+        """Return the validation accuracy of each learning rate that did not diverge."""
         chooser = seed if seed in self.choosing_seeds else self.choosing_seeds[0]
         scores = {}
         for rate in self.rates(cell):
@@ -127,19 +137,19 @@ class Plan:
         return scores
 
     def own(self, records: Mapping[str, Record]) -> dict[str, Record]:
-        """Return the records that are this plan's: its folder may hold more, for other methods."""
+        """Return the records of this plan; its folder may hold more, for other methods."""
         keys = {trial.key for trial in (*self.candidates(), *self.finals(records))}
         return {key: record for key, record in records.items() if key in keys}
 
     def rate_of(self, cell: Cell, seed: int, records: Mapping[str, Record]) -> float | None:
-        """Return the chosen learning rate (of equals the smallest), if any trains at all."""
+        """Return the best learning rate (the smallest of equals); None if all diverged."""
         if len(self.rates(cell)) == 1:
             return self.rates(cell)[0]
         scores = self.scores(cell, seed, records)
         return max(scores, key=lambda rate: (scores[rate], -rate)) if scores else None
 
     def _in_order(self, seeds: tuple[int, ...]) -> Iterator[tuple[int, Cell]]:
-        """Yield the trials that share their data one after the other: loading takes seconds."""
+        """Yield trials with the same data one after another, because loading takes seconds."""
         for variant in dict.fromkeys(cell.variant.label for cell in self.cells):
             for seed in seeds:
                 for cell in self.cells:
@@ -155,7 +165,7 @@ class Plan:
             learning_rate=rate,
             values=values,
             central=cell.method.central,
-            backend=self.size.backend,
-            test_sample=self.size.test_sample,
-            evaluations=self.size.evaluations,
+            backend=self.preset.backend,
+            test_sample=self.preset.test_sample,
+            evaluations=self.preset.evaluations,
         )

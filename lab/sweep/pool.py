@@ -1,4 +1,4 @@
-"""Trials on all cores: processes that train one trial at a time."""
+"""A pool of processes that train one trial each at a time."""
 
 import multiprocessing
 import signal
@@ -21,12 +21,12 @@ from operation.config import SettingsError
 
 INPUT_ERRORS = (SettingsError, DataError, ModelError)
 _POLL = 0.2
-_FAREWELL = 5.0  # seconds for ending a leg and keeping its checkpoint
-Tell = Callable[[Trial, int], None]
+_STOP_SECONDS = 5.0  # to finish a leg and save its checkpoint
+OnProgress = Callable[[Trial, int], None]
 
 
 class SweepFailed(RuntimeError):
-    """A trial could not be trained; the message says why, `is_input` whether the user can help."""
+    """A trial failed; `is_input` if the user's input is the cause."""
 
     def __init__(self, message: str, *, is_input: bool = False) -> None:  # unpickled without it
         super().__init__(message)
@@ -38,14 +38,13 @@ def train_all(
     *,
     workers: int,
     cores: int,
-    on_progress: Tell,
+    on_progress: OnProgress,
     stop: Callable[[], bool],
 ) -> Iterator[tuple[Trial, Record]]:
-    """Train trials, each with a file for its checkpoint; yield each that is done.
+    """Train trials, each with a checkpoint file; yield each finished trial.
 
-    `workers` train at a time, each with so many cores, which it uses where it trains in a loop.
-
-    Stopped, it waits for each process to end its leg and keep its checkpoint.
+    `workers` processes train at a time. Each may use `cores` cores where it trains in a loop. When
+    stopped, the function waits for each process to finish its leg and save its checkpoint.
     """
     workers = min(workers, len(trials))
     if workers <= 1:
@@ -56,15 +55,15 @@ def train_all(
         stopping = False
         for worker in team:
             training[worker] = waiting.pop(0)
-            worker.tell(training[worker])
+            worker.send(training[worker])
         while training:
             if not stopping and stop():
                 stopping, waiting = True, []
                 for worker in training:
-                    worker.tell("stop")
+                    worker.send("stop")
             for worker in _ready(training):
                 trial, _ = training[worker]
-                match worker.said():
+                match worker.receive():
                     case int(done):
                         on_progress(trial, done)
                         continue
@@ -77,11 +76,11 @@ def train_all(
                 del training[worker]
                 if waiting:
                     training[worker] = waiting.pop(0)
-                    worker.tell(training[worker])
+                    worker.send(training[worker])
 
 
 def _one_by_one(
-    trials: list[tuple[Trial, Path]], cores: int, on_progress: Tell, stop: Callable[[], bool]
+    trials: list[tuple[Trial, Path]], cores: int, on_progress: OnProgress, stop: Callable[[], bool]
 ) -> Iterator[tuple[Trial, Record]]:
     for trial, checkpoint in trials:
         try:
@@ -113,13 +112,13 @@ class _Worker:
     process: SpawnProcess
     connection: Connection
 
-    def tell(self, what: object) -> None:
+    def send(self, what: object) -> None:
         try:
             self.connection.send(what)
         except OSError:
             raise self._ended() from None
 
-    def said(self) -> object:
+    def receive(self) -> object:
         try:
             return self.connection.recv()
         except (EOFError, OSError):
@@ -128,8 +127,8 @@ class _Worker:
     def _ended(self) -> SweepFailed:
         self.process.join(timeout=5)
         return SweepFailed(
-            f"a process that trained was ended from outside (exit code {self.process.exitcode}): "
-            "is there enough memory? The same command goes on"
+            f"a training process was killed (exit code {self.process.exitcode}): is there enough "
+            "memory? Run the same command again to continue"
         )
 
 
@@ -137,7 +136,7 @@ class _Worker:
 def _processes(count: int, cores: int) -> Iterator[list[_Worker]]:
     context = multiprocessing.get_context("spawn")
     team = []
-    # Ctrl-C reaches every process of the terminal; it is this one that decides what it means.
+    # Ctrl-C reaches every process of the terminal; only this one handles it.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         for _ in range(count):
@@ -154,10 +153,10 @@ def _processes(count: int, cores: int) -> Iterator[list[_Worker]]:
         for worker in team:
             worker.connection.close()
         for worker in team:
-            worker.process.join(timeout=_FAREWELL)
+            worker.process.join(timeout=_STOP_SECONDS)
             if worker.process.is_alive():
                 worker.process.terminate()
-                worker.process.join(timeout=_FAREWELL)
+                worker.process.join(timeout=_STOP_SECONDS)
 
 
 def _ready(training: "dict[_Worker, tuple[Trial, Path]]") -> "list[_Worker]":
@@ -166,8 +165,8 @@ def _ready(training: "dict[_Worker, tuple[Trial, Path]]") -> "list[_Worker]":
 
 
 def _work(connection: Connection, cores: int) -> None:
-    """Train what comes through the connection until it is closed, also by a parent that died."""
-    torch.set_num_threads(1)  # the cores are used by processes, and by loops
+    """Train the trials received on the connection until it is closed or the parent is gone."""
+    torch.set_num_threads(1)  # the cores are used by processes and by the loop backend
     asked_to_stop = False
     looked = 0.0
 
@@ -177,16 +176,16 @@ def _work(connection: Connection, cores: int) -> None:
             looked = time.monotonic()
             if connection.poll():
                 asked_to_stop = True
-                with suppress(EOFError):  # nobody is there any more
-                    connection.recv()  # nothing but "stop" comes while a trial is under way
+                with suppress(EOFError):  # the parent is gone
+                    connection.recv()  # only "stop" is sent while a trial is running
         return asked_to_stop
 
     try:
         while True:
-            said = connection.recv()
-            if said == "stop":
+            message = connection.recv()
+            if message == "stop":
                 continue
-            trial, checkpoint = said
+            trial, checkpoint = message
             try:
                 answer: object = train(
                     trial,

@@ -1,4 +1,4 @@
-"""What can be known to be wrong with a comparison before anything of it is made."""
+"""Check a comparison before any training starts."""
 
 import hashlib
 from dataclasses import replace
@@ -15,16 +15,16 @@ _ROWS = 256
 
 
 def ready(request: Request) -> Plan:
-    """Return the plan of a request whose data, networks and aggregators have been tried.
+    """Return the plan of a request after checking its data, networks and aggregators.
 
-    Raises an error that says in one line what to change.
+    Raises an error with one line that says what to change.
     """
     plan = Plan(request)
-    check_ready(plan.experiment, request.setting)
+    check_ready(plan.experiment, request.preset)
     checked = set()
     for trial in _first_trials(plan):
         training = trial.settings.training
-        # What data, network and aggregator depend on; the rest is checked with the settings.
+        # Everything that data, network and aggregator depend on; parsing checks the rest.
         network = (training.model, training.model_options, training.loss)
         kind = (trial.settings.local, network, trial.settings.algorithm)
         if kind not in checked:
@@ -34,7 +34,7 @@ def ready(request: Request) -> Plan:
 
 
 def _first_trials(plan: Plan) -> list[Trial]:
-    """Return a trial of each kind, those with the same data one after the other."""
+    """Return one trial of each kind, those with the same data one after another."""
     seed = plan.seeds[0]
     chosen = [plan.candidate(cell, seed, plan.rates(cell)[0]) for cell in plan.cells]
     reported = [plan.final(cell, seed, plan.rates(cell)[0]) for cell in plan.cells]
@@ -44,14 +44,14 @@ def _first_trials(plan: Plan) -> list[Trial]:
 
 
 def _digest(plan: Plan) -> str:
-    """Return a digest of the examples themselves: a file's date may change without its content."""
-    variant = plan.experiment.variants_in(plan.request.setting)[0]
+    """Return a digest of the examples; a file's date may change without its content."""
+    variant = plan.experiment.variants_in(plan.request.preset)[0]
     settings = Settings.from_run_config(plan.base(variant), source=plan.experiment.name)
     dataset = load_dataset(settings.local, plan.seeds[0])
     digest = hashlib.sha256(repr(dataset.classes).encode())
     for part in (dataset.train, dataset.test):
         for array in (part.features, part.labels):
             digest.update(repr((array.shape, array.dtype)).encode())
-            for rows in range(0, len(array), _ROWS):  # a copy of all would take its time
+            for rows in range(0, len(array), _ROWS):  # avoids a copy of the whole array
                 digest.update(np.ascontiguousarray(array[rows : rows + _ROWS]).data)
     return digest.hexdigest()[:16]

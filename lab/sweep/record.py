@@ -1,4 +1,4 @@
-"""What came of one trial, as it is kept on disk."""
+"""The result of one trial, as saved on disk."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -11,10 +11,10 @@ Point = tuple[int, int, int, float, float]
 
 @dataclass(frozen=True)
 class Record:
-    """A trial's figures; `clients` are means over the hospitals' own models.
+    """The metrics of a trial; `clients` are means over the hospitals' own models.
 
     `held_out` and `clients_held_out` are on validation data, `trained_on` on all hospitals'
-    training data. A trial that diverged has a reason and no metrics.
+    training data. A diverged trial has a reason and no metrics.
     """
 
     variant: str
@@ -52,7 +52,7 @@ class Record:
 
 
 def mean_metrics(metrics: list[Metrics]) -> Metrics | None:
-    """Return the mean over hospitals."""
+    """Return the mean over hospitals; None if there are none."""
     if not metrics:
         return None
     return Metrics(

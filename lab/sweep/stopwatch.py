@@ -1,4 +1,4 @@
-"""How long a training has taken, over all commands that went on with it."""
+"""The time a training has taken, over all commands that continued it."""
 
 import json
 import time
@@ -10,7 +10,7 @@ _SECONDS_BETWEEN = 60.0
 
 
 class Stopwatch:
-    """Counts on from what is noted beside the checkpoint; without one it begins at nought."""
+    """Continues from the time saved beside the checkpoint; starts at zero without one."""
 
     clock = staticmethod(time.monotonic)
 
@@ -24,7 +24,7 @@ class Stopwatch:
         return self._before + self.clock() - self._began
 
     def note(self, *, now: bool = False) -> None:
-        """Write it down, once a minute (as checkpoints are) or `now`."""
+        """Save the time, at most once a minute (like checkpoints) unless `now`."""
         if self._path is None or not (now or self.clock() - self._noted > _SECONDS_BETWEEN):
             return
         self._noted = self.clock()
@@ -37,4 +37,4 @@ def _read(path: Path | None) -> float:
     try:
         return float(json.loads(path.read_text("utf-8"))["seconds"]) if path else 0.0
     except (OSError, ValueError, KeyError, TypeError):
-        return 0.0  # a figure is lost, the training is not
+        return 0.0  # only the time is lost, not the training

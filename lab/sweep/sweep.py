@@ -1,4 +1,4 @@
-"""From a request to all its records: what is there already is not trained again."""
+"""Train all trials of a plan that have no record yet."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -12,20 +12,20 @@ from lab.sweep.trial import Trial
 
 
 class Stopped(Exception):
-    """The user stopped it; what is done is kept."""
+    """The user stopped the sweep; finished trials are saved."""
 
 
 class Watcher(Protocol):
-    """Whoever shows how it goes."""
+    """Receives the progress of a sweep."""
 
     def planned(self, plan: Plan, trials: int, client_rounds: int) -> None:
-        """So much of this plan is left to do, as far as that is known."""
+        """Called with the remaining work of a plan, as far as it is known."""
 
     def progress(self, trial: Trial, client_rounds: int) -> None:
-        """A trial has got so far."""
+        """Called with the client-rounds a trial has done."""
 
     def done(self, trial: Trial, record: Record) -> None:
-        """A trial is done."""
+        """Called when a trial is finished."""
 
 
 def sweep(
@@ -36,7 +36,7 @@ def sweep(
     stop: Callable[[], bool],
     workers: int | None = None,
 ) -> dict[str, Record]:
-    """Train what is missing, first the candidates for the learning rates; return all records."""
+    """Train the missing trials, first the candidates for learning rates; return all records."""
     records = folder.records()
     cores = usable_cores()
     for stage in (plan.candidates, lambda: plan.finals(records)):
@@ -59,8 +59,10 @@ def sweep(
 
 
 def left(plan: Plan, records: Mapping[str, Record]) -> tuple[int, int]:
-    """Return how many trials and client-rounds are missing; a learning rate that is not chosen yet
-    is taken to be the first."""
+    """Return the number of missing trials and client-rounds.
+
+    Where a learning rate is not chosen yet, the first one stands for it.
+    """
     trials = {trial.key: trial for trial in plan.candidates()}
     for seed, cell in [(seed, cell) for seed in plan.seeds for cell in plan.cells]:
         rate = plan.rate_of(cell, seed, records)

@@ -1,4 +1,4 @@
-"""Trains one trial: on the engine, or on all data together."""
+"""Train one trial: on the engine, or on pooled data."""
 
 import logging
 import math
@@ -34,10 +34,10 @@ def train(
     on_progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Record | None:
-    """Return what came of it; None: it was stopped, and goes on from its checkpoint."""
+    """Return the record of a trial; None if it was stopped and can continue from its checkpoint."""
     watch = Stopwatch(checkpoint)
 
-    def tell(done: int) -> None:
+    def report(done: int) -> None:
         watch.note()
         if on_progress is not None:
             on_progress(done)
@@ -45,9 +45,9 @@ def train(
     try:
         with _without_warnings():
             if trial.central:
-                record = train_centrally(trial, checkpoint, tell, stop)
+                record = train_centrally(trial, checkpoint, report, stop)
             else:
-                record = _train_federated(trial, workers, checkpoint, tell, stop)
+                record = _train_federated(trial, workers, checkpoint, report, stop)
     except Diverged as error:
         record = _record(trial, status="diverged", reason=str(error))
     if record is None:
@@ -62,19 +62,19 @@ def _train_federated(
     trial: Trial,
     workers: int,
     checkpoint: Path | None,
-    tell: Progress,
+    report: Progress,
     stop: Callable[[], bool] | None,
 ) -> Record | None:
     settings = trial.settings
     hospitals = settings.algorithm.hospitals
 
-    def on_progress(rate: Speed) -> None:
-        tell(rate.round * hospitals)
+    def on_progress(speed: Speed) -> None:
+        report(speed.round * hospitals)
 
     kind = f"{settings.training.model}{settings.training.model_options}{settings.local}"
     outcome = run(
         settings,
-        # Tried once in each process: a trial takes as long as some of the runs.
+        # `auto` is measured once per process: the measurement can take as long as a run.
         backend=_AUTO.get(kind, trial.backend) if trial.backend == "auto" else trial.backend,
         workers=workers,
         evaluate_every=max(1, settings.algorithm.rounds // trial.evaluations),
@@ -106,7 +106,7 @@ def _train_federated(
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Leave out Flower's warnings: that a method may fail is what an experiment finds out."""
+    """Suppress Flower's warnings: that a method may fail is a result of the experiment."""
     logger = logging.getLogger("flwr")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -118,7 +118,7 @@ def _without_warnings() -> Iterator[None]:
 
 def _curves(history: History) -> dict[str, object]:
     stride = math.ceil(len(history.training) / _POINTS)
-    training = history.training[::-1][::stride][::-1]  # the last one is always there
+    training = history.training[::-1][::stride][::-1]  # always includes the last one
     return {
         "curve": [
             (

@@ -14,7 +14,7 @@ from server_app.config.run_config import Settings
 
 @dataclass(frozen=True)
 class Trial:
-    """What a worker needs to know to train it."""
+    """Everything a worker needs for one training."""
 
     variant: str
     method: str
@@ -33,17 +33,17 @@ class Trial:
 
     @cached_property
     def key(self) -> str:
-        """A name for its files: readable, and another for other settings or another version."""
+        """A readable file name, unique to the settings and the version."""
         what = asdict(self) | {"settings": self.settings.as_config(), "version": __version__}
         what["central"] = self.central.model_dump() if self.central else None
         text = json.dumps(what, sort_keys=True)
-        said = f"{self.variant} {self.method} {self.learning_rate:g} {self.seed}"
-        words = re.sub(r"[^a-z0-9.]+", "-", said.lower()).strip("-")
+        name = f"{self.variant} {self.method} {self.learning_rate:g} {self.seed}"
+        words = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
         return f"{words}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
     @property
     def client_rounds(self) -> int:
-        """How much there is to compute, in steps of one model."""
+        """The amount of computation, in steps of one model."""
         if self.central:
             return self.central.steps
         return self.settings.algorithm.rounds * self.settings.algorithm.hospitals

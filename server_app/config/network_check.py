@@ -3,7 +3,7 @@
 from learning.trainer import Network, TaskSpec
 from operation.config import SettingsError
 from protocol.randomness import SEED_BYTES
-from strategies.wrapped.adapter import check_wrapped
+from strategies.wrapped.requirements import check_wrapped
 
 from .aggregators import build_aggregator, cohort_size
 from .run_config import Settings

@@ -16,6 +16,7 @@ from server_app.experiment.experiment_folder import Experiment
 from server_app.services.udp_notifier import find_notifier
 from server_app.study.study_folder import FOLDER_VARIABLE, Study, StudyError
 from strategies.session.journal import DiskJournal
+from strategies.session.sealed_study import SealedStudy
 
 from .evaluator_process import EvaluatorProcess
 from .recorder import Recorder
@@ -43,14 +44,16 @@ def _run(grid: Grid, study: Study, experiment: Experiment) -> dict[str, Any]:
             evaluator.shape,
             evaluator.classes,
             recorder,
-            roster=roster,
-            coordinator=study.identity(),
-            route_seed=secrets.route_seed,
-            training_seed=secrets.training_seed,
-            experiment=experiment.id,
-            journal=DiskJournal(experiment.journal),
-            newest_roster=study.roster,
-            bell=find_notifier(),
+            SealedStudy(
+                roster,
+                study.identity(),
+                experiment=experiment.id,
+                route_seed=secrets.route_seed,
+                training_seed=secrets.training_seed,
+                journal=DiskJournal(experiment.journal),
+                newest_roster=study.roster,
+                notifier=find_notifier(),
+            ),
         )
     # Its models and the training seed are confidential and no longer needed.
     shutil.rmtree(experiment.journal, ignore_errors=True)

@@ -15,6 +15,7 @@ from protocol.model_bytes import ModelState
 from protocol.schedule import Leg
 from server_app.config.run_config import Settings
 from server_app.experiment import first_model
+from strategies.identifiers import HospitalName
 from strategies.session.exchange import Answer
 from strategies.session.observer import LegReport, Observer
 from strategies.session.spool import StoredModel
@@ -53,7 +54,9 @@ class Recorder(Observer):
 
     # --- FedDC's events ---------------------------------------------------------------------------
 
-    def started(self, experiment: str, hospitals: Mapping[str, int | None], legs: int) -> None:
+    def started(
+        self, experiment: str, hospitals: Mapping[HospitalName, int | None], legs: int
+    ) -> None:
         self._totals.legs = legs
         self._metrics.write(
             "start",
@@ -108,7 +111,10 @@ class Recorder(Observer):
         )
 
     def generation_began(
-        self, number: int, hospitals: Mapping[str, int | None], staying_out: Mapping[str, str]
+        self,
+        number: int,
+        hospitals: Mapping[HospitalName, int | None],
+        staying_out: Mapping[str, str],
     ) -> None:
         self._metrics.write(
             "generation",
@@ -130,7 +136,7 @@ class Recorder(Observer):
         # Events of later legs, from the killed run, stand above this line; they are written again.
         self._metrics.write("resumed", leg=sum(totals.endings.values()), legs=totals.legs)
 
-    def closed(self, answers: Mapping[str, Answer]) -> None:
+    def closed(self, answers: Mapping[HospitalName, Answer]) -> None:
         for name, answer in answers.items():
             if isinstance(answer.reply, Closed) and answer.reply.held_out_accuracy is not None:
                 self._totals.held_out_accuracies.append(answer.reply.held_out_accuracy)

@@ -1,18 +1,16 @@
 """Runs FedDC with the given settings, simulated or real, and records the results."""
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
-from protocol.keys import Identity
-from protocol.study.roster import Roster
 from server_app.config.aggregators import build_aggregator
 from server_app.config.run_config import Settings
 from strategies.feddc import FedDC
-from strategies.session.journal import Journal
-from strategies.session.reply_notifier import ReplyNotifier
+from strategies.session.sealed_study import SealedStudy
+from strategies.settings import ScheduleOptions
 from strategies.wrapped.records import to_model
 
 from .recorder import Recorder
@@ -24,24 +22,25 @@ def run_strategy(
     shape: tuple[int, ...],
     classes: int,
     recorder: Recorder,
-    *,
-    roster: Roster,
-    coordinator: Identity,
-    route_seed: bytes,
-    training_seed: bytes,
-    experiment: str | None = None,
-    journal: Journal | None = None,
-    newest_roster: Callable[[], Roster | None] = lambda: None,
-    bell: ReplyNotifier | None = None,
+    study: SealedStudy,
 ) -> dict[str, Any]:
-    """Run an experiment on a grid of hospitals; return its summary."""
+    """Run an experiment on a grid of hospitals; return its summary.
+
+    `study` says who takes part; how long to wait and whether to seal is in the settings.
+    """
     algorithm = settings.algorithm
     first = recorder.evaluator.first_model
     try:
         strategy = FedDC(
-            build_aggregator(settings, route_seed=route_seed),
-            roster=roster,
-            coordinator=coordinator,
+            build_aggregator(settings, route_seed=study.route_seed),
+            study=replace(
+                study,
+                quorum=algorithm.quorum,
+                quorum_wait=algorithm.quorum_wait,
+                start_timeout=algorithm.start_timeout,
+                sealed=algorithm.sealed,
+                observer=recorder,
+            ),
             daisy_period=algorithm.daisy_period or None,
             aggregation_period=algorithm.aggregation_period or None,
             permutation=algorithm.permutation,
@@ -49,20 +48,9 @@ def run_strategy(
             weighting=algorithm.weighting,
             init=algorithm.init,
             buffers=first.buffers,
-            ramp=algorithm.ramp,
-            tail=algorithm.tail,
-            random_schedule=algorithm.schedule == "random",
-            quorum=algorithm.quorum,
-            quorum_wait=algorithm.quorum_wait,
-            sealed=algorithm.sealed,
-            start_timeout=algorithm.start_timeout,
-            route_seed=route_seed,
-            training_seed=training_seed,
-            experiment=experiment,
-            journal=journal,
-            newest_roster=newest_roster,
-            bell=bell,
-            observer=recorder,
+            schedule_options=ScheduleOptions(
+                ramp=algorithm.ramp, tail=algorithm.tail, random=algorithm.schedule == "random"
+            ),
         )
         config = ConfigRecord(dict(settings.training.as_config()))
         config["shape"], config["classes"] = list(shape), classes

@@ -9,6 +9,7 @@ from learning.trainer import TaskSpec
 from protocol.randomness import derive_seed, shared_init_seed
 from protocol.study.simulated_study import simulated_study
 from server_app.config.run_config import Settings
+from strategies.session.sealed_study import SealedStudy
 
 from .evaluator import Evaluator
 from .recorder import Recorder
@@ -35,8 +36,7 @@ def run(grid: Grid, settings: Settings) -> dict[str, Any]:
         task.shape,
         task.classes,
         Recorder(run_dir, settings, evaluator),
-        roster=study.roster,
-        coordinator=study.coordinator,
-        route_seed=route_seed,
-        training_seed=training_seed,
+        SealedStudy(
+            study.roster, study.coordinator, route_seed=route_seed, training_seed=training_seed
+        ),
     )

@@ -1,4 +1,4 @@
-"""What FedDC tells whoever watches it: one report per leg, and calls at the turning points."""
+"""Progress events of an experiment: one report per leg, and calls at the turning points."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,6 +6,7 @@ from typing import Any
 
 from protocol.model_bytes import ModelState
 from protocol.schedule import Leg
+from strategies.identifiers import HospitalName
 
 from .exchange import Answer
 from .spool import StoredModel
@@ -22,7 +23,7 @@ class LegReport:
 
     leg: Leg
     asked: tuple[str, ...]
-    answers: Mapping[str, Answer]
+    answers: Mapping[HospitalName, Answer]
     missing: Mapping[str, str]
     parked: tuple[str, ...]
     seconds: float
@@ -36,16 +37,21 @@ class LegReport:
 
 
 class Observer:
-    """Follows an experiment; every method may be left as it is."""
+    """Receives an experiment's events; override the methods of interest."""
 
-    def started(self, experiment: str, hospitals: Mapping[str, int | None], legs: int) -> None:
+    def started(
+        self, experiment: str, hospitals: Mapping[HospitalName, int | None], legs: int
+    ) -> None:
         """The hospitals (name → examples) have agreed; the first leg follows."""
 
     def received(self, leg: Leg, hospital: str, model: StoredModel) -> None:
         """A hospital's own model came in for aggregation, readable by the coordinator."""
 
     def generation_began(
-        self, number: int, hospitals: Mapping[str, int | None], staying_out: Mapping[str, str]
+        self,
+        number: int,
+        hospitals: Mapping[HospitalName, int | None],
+        staying_out: Mapping[str, str],
     ) -> None:
         """A new roster counts from now on, for all but those who stay out for the reason given."""
 
@@ -59,11 +65,11 @@ class Observer:
         """There is a new aggregate."""
 
     def to_state(self) -> Mapping[str, Any]:
-        """Return what a resumed run's observer must know, as JSON has it."""
+        """Return what a resumed run's observer needs, for JSON."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over what `to_state` returned when the run that is resumed last planned a leg."""
+        """Continue from what `to_state` returned when the resumed run last saved its state."""
 
-    def closed(self, answers: Mapping[str, Answer]) -> None:
+    def closed(self, answers: Mapping[HospitalName, Answer]) -> None:
         """The final model was delivered; the answers hold the hospitals' own evaluation."""

@@ -27,8 +27,3 @@ def to_record(model: ModelState) -> ArrayRecord:
     """Return all arrays of a model."""
     arrays = model.parameters | model.buffers
     return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
-
-
-def trainable_numbers(model: ModelState) -> int:
-    """Return how many numbers training changes."""
-    return sum(array.size for array in model.parameters.values())

@@ -21,6 +21,7 @@ from protocol.messages import Trained, TrainLeg, decode_reply, decode_signed_req
 from protocol.model_bytes import ModelState
 from protocol.records import from_records, to_records
 from strategies.feddc import FedDC
+from strategies.session.sealed_study import SealedStudy
 from tests.attacks.study import (
     CLASSES,
     FEATURES,
@@ -127,21 +128,24 @@ class Recorded(InProcessGrid):
         return [(name, request) for name, request in requests if isinstance(request, TrainLeg)]
 
 
-def recorded_run(**changes: Any) -> Recorded:
+def recorded_run(*, sealed: bool = True) -> Recorded:
     """Run the real FedDC over hospitals whose patients are canaries: hand-overs, then the end."""
     study = new_study()
     for name, canary in canaries().items():
-        policy = Policy.parse({"sealed": changes.get("sealed", True)}, source="test")
+        policy = Policy.parse({"sealed": sealed}, source="test")
         in_process(study, name, Partition(name, patients(canary), patients(canary, 8)), policy)
     grid = Recorded(study)
-    settings: dict[str, Any] = {"daisy_period": 1, "aggregation_period": None}
     strategy = FedDC(
         FedAvg(),
-        roster=study.roster,
-        coordinator=study.coordinator,
-        route_seed=ROUTE_SEED,
-        training_seed=TRAINING_SEED,
-        **(settings | changes),
+        study=SealedStudy(
+            study.roster,
+            study.coordinator,
+            route_seed=ROUTE_SEED,
+            training_seed=TRAINING_SEED,
+            sealed=sealed,
+        ),
+        daisy_period=1,
+        aggregation_period=None,
     )
     strategy.start(
         grid,

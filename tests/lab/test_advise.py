@@ -1,4 +1,4 @@
-"""Advice: what the studies found, and a reason for everything."""
+"""Advice: what the ablations found, and a reason for everything."""
 
 import json
 import sys
@@ -38,14 +38,14 @@ def test_advice_is_a_valid_configuration_with_reasons_and_enough_aggregations(ca
         assert advice.warnings
 
 
-def study(name: str) -> dict[str, Any]:
+def ablation(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((DOCS / "results" / f"{name}.json").read_text("utf-8"))
     return found
 
 
 def means(name: str) -> dict[str, float]:
-    """Return FedDC's accuracy in each variant of a study."""
-    rows = study(name)["rows"]
+    """Return FedDC's accuracy in each variant of an ablation."""
+    rows = ablation(name)["rows"]
     return {row["variant"]: row["aggregate"]["mean"] for row in rows if row["method"] == "feddc"}
 
 
@@ -55,23 +55,25 @@ def over_every_round(name: str, variant: str) -> dict[str, Any]:
 
 def over(name: str, variant: str, other: str) -> dict[str, Any]:
     (gain,) = [
-        gain for gain in study(name)["gains"] if (gain["variant"], gain["over"]) == (variant, other)
+        gain
+        for gain in ablation(name)["gains"]
+        if (gain["variant"], gain["over"]) == (variant, other)
     ]
     return dict(gain)
 
 
-def test_with_a_single_example_one_averages_as_the_study_says() -> None:
-    found = over_every_round("samples", "n = 1")
+def test_with_a_single_example_one_averages_as_the_ablation_says() -> None:
+    found = over_every_round("examples", "n = 1")
     advice = advise(Case(50, 1))
     assert not advice.chain
     assert (found["verdict"], f"{-found['gain']['mean']:.1f}") == ("behind", "1.4")
     assert any("1.4 points behind averaging every round" in each for each in advice.warnings)
     assert not any("expect about the accuracy" in each for each in advice.warnings)
     assert advise(Case(50, 2)).chain
-    assert over_every_round("samples", "n = 2")["verdict"] == "undecided"
+    assert over_every_round("examples", "n = 2")["verdict"] == "undecided"
 
 
-def test_few_classes_do_not_shorten_chains_as_the_study_says() -> None:
+def test_few_classes_do_not_shorten_chains_as_the_ablation_says() -> None:
     found = means("non-iid")
     assert found["1 class, b = 10"] > found["1 class, b = 3"]
     assert found["2 classes, b = 10"] > found["2 classes, b = 3"]
@@ -84,13 +86,13 @@ def test_few_classes_do_not_shorten_chains_as_the_study_says() -> None:
     assert not any("convolutions" in each for each in mixed.warnings)
 
 
-def test_the_periods_reason_is_what_the_study_says() -> None:
+def test_the_periods_reason_is_what_the_ablation_says() -> None:
     found = means("period").values()
     assert f"{max(found) - min(found):.1f}" == "0.3"
     assert "by 0.3 points at most" in advise(Case(50, 8)).reasons["aggregation-period"]
     seeds = {
         row["variant"]: row["aggregate"]["values"]
-        for row in study("cifar10-periods")["rows"]
+        for row in ablation("cifar10-periods")["rows"]
         if row["method"] == "feddc"
     }
     assert len(seeds["b = 3"]) == 2
@@ -108,8 +110,8 @@ def test_with_few_rounds_one_averages() -> None:
     assert "3.2 points ahead of averaging every 10 rounds" in advice.warnings[0]
 
 
-def test_with_many_examples_one_tries_to_average_rarely_as_the_study_says() -> None:
-    found = over("samples", "n = 16", "fedavg-b")
+def test_with_many_examples_one_tries_to_average_rarely_as_the_ablation_says() -> None:
+    found = over("examples", "n = 16", "fedavg-b")
     assert (found["verdict"], f"{found['gain']['mean']:.1f}") == ("undecided", "1.1")
     assert any("+1.1 points, undecided" in each for each in advise(Case(50, 16)).warnings)
     assert not any("+1.1 points" in each for each in advise(Case(50, 8)).warnings)
@@ -117,7 +119,7 @@ def test_with_many_examples_one_tries_to_average_rarely_as_the_study_says() -> N
 
 def test_what_was_not_studied_is_said() -> None:
     def told(case: Case) -> bool:
-        return any("no study here has fewer than 20" in each for each in advise(case).warnings)
+        return any("no ablation here has fewer than 20" in each for each in advise(case).warnings)
 
     assert told(Case(19, 8))
     assert not told(Case(20, 8))

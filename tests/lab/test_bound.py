@@ -1,4 +1,4 @@
-"""`feddc lab plan`: the paper's numerical examples, and the Lemma against a simulation."""
+"""`feddc lab bound`: the paper's numerical examples, and the Lemma against a simulation."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lab.bound import PlanError, Question, plan, rounds_to_visit
+from lab.bound import BoundError, Question, bound, rounds_to_visit
 from lab.cli import app
 
 SUSY = Question(hospitals=441, examples=2, epsilon=0.05, delta=0.01)
@@ -20,7 +20,7 @@ CIFAR10 = Question(hospitals=150, examples=64, epsilon=0.01, delta=0.01)
     ("question", "printed", "at_delta"), [(SUSY, 24.78, 49.90), (CIFAR10, 4.10, 8.32)]
 )
 def test_bounds_of_the_papers_examples(question: Question, printed: float, at_delta: float) -> None:
-    answer = plan(question)
+    answer = bound(question)
     assert answer.aggregation_period_bound == pytest.approx(printed, abs=0.005)
     assert answer.aggregation_period_bound_at_delta == pytest.approx(at_delta, abs=0.005)
     assert answer.aggregation_period == math.ceil(printed)
@@ -47,12 +47,12 @@ def test_a_chain_visits_as_many_hospitals_as_expected() -> None:
     assert np.mean(lengths) == pytest.approx(rounds_to_visit(k, m, 1, 1.0), rel=0.03)
 
 
-def test_too_few_samples_in_all_have_no_period() -> None:
-    answer = plan(Question(hospitals=5, examples=2, epsilon=0.01, delta=0.01))
+def test_too_few_examples_in_all_have_no_period() -> None:
+    answer = bound(Question(hospitals=5, examples=2, epsilon=0.01, delta=0.01))
     assert answer.aggregation_period is None
     assert answer.aggregation_period_bound is None
     result = CliRunner().invoke(
-        app, ["plan", "--hospitals", "5", "--examples", "2", "--epsilon", "0.01"]
+        app, ["bound", "--hospitals", "5", "--examples", "2", "--epsilon", "0.01"]
     )
     assert result.exit_code == 0
     assert "no aggregation period is long enough" in " ".join(result.output.split())
@@ -60,7 +60,7 @@ def test_too_few_samples_in_all_have_no_period() -> None:
 
 def test_the_command_prints_json_and_draws_both_figures(tmp_path: Path) -> None:
     options = ["--hospitals", "441", "--examples", "2", "--figures", str(tmp_path / "figures")]
-    result = CliRunner().invoke(app, ["plan", *options, "--json"])
+    result = CliRunner().invoke(app, ["bound", *options, "--json"])
     answer = json.loads(result.output)
     assert answer["aggregation_period_bound"] == pytest.approx(24.78, abs=0.005)
     assert answer["aggregation_period_bound_at_delta"] == pytest.approx(49.90, abs=0.005)
@@ -76,7 +76,7 @@ def test_the_command_prints_json_and_draws_both_figures(tmp_path: Path) -> None:
     ],
 )
 def test_impossible_questions_are_refused(changes: dict[str, float], message: str) -> None:
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(BoundError, match=message):
         Question(**{**vars(SUSY), **changes})
 
 

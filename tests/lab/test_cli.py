@@ -173,7 +173,7 @@ def test_a_command_stopped_early_says_that_nothing_was_kept(
     monkeypatch.setattr(lab.flower.simulate, "simulate", stop)
     monkeypatch.chdir(tmp_path)
 
-    assert feddc("simulate") == (130, "", "feddc: stopped; nothing had been written\n")
+    assert feddc("simulate") == (130, "", "feddc: stopped; no files were written\n")
 
 
 @pytest.mark.parametrize(

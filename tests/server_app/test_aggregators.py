@@ -11,7 +11,7 @@ from server_app.config.method_settings import Aggregator
 from server_app.config.run_config import Settings
 from strategies.aggregators.geometric_median import GeometricMedian
 from strategies.aggregators.radon import RadonPoint
-from strategies.routing.planner import Planner
+from strategies.routing.planner import ModelRef, Planner
 
 ROUTE_SEED = bytes(range(32))
 
@@ -113,7 +113,7 @@ def test_a_leg_has_as_many_hospitals_as_the_planner_draws(hospitals: int, fracti
     planner: Any = Planner(
         hospitals=hospitals,
         last_leg=9,
-        start=("aggregate", b""),  # type: ignore[arg-type]
+        start=("aggregate", ModelRef("")),  # type: ignore[arg-type]
         permutation="uniform",
         fraction=fraction,
         route_seed=ROUTE_SEED,

@@ -14,7 +14,7 @@ from protocol import __version__
 from protocol.messages import Close, Trained, encode
 from protocol.model_bytes import ModelState
 from server_app.config.run_config import Settings
-from strategies.session.members import QuorumNotReached
+from strategies.session.quorum import QuorumNotReached
 from tests.conftest import TINY, Run
 from tests.server_app.run_files import FILES, events
 

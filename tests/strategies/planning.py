@@ -1,4 +1,4 @@
-"""Legs and planners on plain strings, for the tests of routes."""
+"""Legs and planners over models that are only names, for the tests of routes."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from hypothesis import settings
 
 from protocol.messages import Carries
 from protocol.schedule import Ending, Leg
-from strategies.routing.planner import Plan, Planner, Task
+from strategies.routing.planner import Assignment, ModelRef, Plan, Planner
 
 PATIENT = settings(deadline=None, max_examples=150)
 
@@ -23,10 +23,10 @@ def make_legs(endings: str, rounds: Sequence[int] = ()) -> list[Leg]:
     return legs
 
 
-def make_planner(hospitals: int = 6, **changes: Any) -> Planner[str]:
+def make_planner(hospitals: int = 6, **changes: Any) -> Planner:
     arguments = {
         "last_leg": 10**6,
-        "start": (Carries.AGGREGATE, "first"),
+        "start": (Carries.AGGREGATE, ModelRef("first")),
         "permutation": "uniform",
         "fraction": 1.0,
         "route_seed": b"route",
@@ -34,20 +34,22 @@ def make_planner(hospitals: int = 6, **changes: Any) -> Planner[str]:
     return Planner(hospitals=hospitals, **arguments | changes)
 
 
-def finish(planner: Planner[str], plan: Plan[str], silent: Collection[int] = ()) -> dict[int, str]:
+def finish(planner: Planner, plan: Plan, silent: Collection[int] = ()) -> dict[int, str]:
     """End a leg: all who were asked answer, but for the silent ones."""
-    asked = [task.hospital for task in plan.tasks if task.hospital not in silent]
+    asked = [
+        assignment.hospital for assignment in plan.assignments if assignment.hospital not in silent
+    ]
     answers = {hospital: f"model of {hospital}, leg {plan.leg.number}" for hospital in asked}
     if plan.leg.ending is Ending.HAND_OVER:
-        planner.handed_over(plan, answers)
+        planner.handed_over(
+            plan, {h: ModelRef(name, plan.leg.number) for h, name in answers.items()}
+        )
     else:
-        planner.aggregated(plan, answers, f"aggregate of leg {plan.leg.number}")
+        planner.aggregated(plan, answers, ModelRef(f"aggregate of leg {plan.leg.number}"))
     return answers
 
 
-def run(
-    planner: Planner[str], legs: Iterable[Leg], silent: Collection[int] = ()
-) -> list[Plan[str]]:
+def run(planner: Planner, legs: Iterable[Leg], silent: Collection[int] = ()) -> list[Plan]:
     plans = []
     for leg in legs:
         plans.append(planner.plan(leg, range(planner.hospitals)))
@@ -55,5 +57,5 @@ def run(
     return plans
 
 
-def by_hospital(plan: Plan[str]) -> dict[int, Task[str]]:
-    return {task.hospital: task for task in plan.tasks}
+def by_hospital(plan: Plan) -> dict[int, Assignment]:
+    return {assignment.hospital: assignment for assignment in plan.assignments}

@@ -10,19 +10,18 @@ from flwr.serverapp.strategy import FedAvg
 from protocol.messages import Close, Closed, SetUp, TrainLeg, decode_signed_request
 from protocol.model_bytes import ModelState
 from protocol.schedule import Ending, Leg
-from strategies.feddc import FedDC
+from strategies.session.sealed_study import SealedStudy
 from tests.strategies.unruly_grid import (
     NAMES,
     ROUTE_SEED,
     STUDY,
     UnrulyGrid,
     assert_same,
+    make_feddc,
     prepare,
     run,
     tiny,
 )
-
-pytestmark = pytest.mark.usefixtures("clock")
 
 
 def test_result_and_observer_tell_the_whole_story() -> None:
@@ -67,7 +66,7 @@ def test_every_hospital_is_delivered_the_final_model() -> None:
 @pytest.mark.parametrize("changes", [{}, {"random_schedule": True}, {"fraction": 0.5}])
 def test_the_route_seed_is_in_no_byte_that_leaves_the_coordinator(changes: dict[str, Any]) -> None:
     outcome = run(UnrulyGrid(tiny(init="own", sealed=True)), **changes)
-    training_seed = outcome.strategy.training_seed
+    training_seed = outcome.strategy.study.training_seed
     assert len(outcome.grid.asked) > 6 + 6 + 6  # greeting, agreement and closing are among them
     for _, data in outcome.grid.asked:
         for secret in (ROUTE_SEED, ROUTE_SEED[::-1]):
@@ -102,13 +101,14 @@ def test_routes_and_schedule_follow_from_the_route_seed_and_not_from_the_trainin
 
     def legs(route: bytes, training: bytes) -> tuple[Leg, ...]:
         seeds = {"route_seed": route, "training_seed": training}
-        return FedDC(FedAvg(), random_schedule=True, **STUDY, **seeds).schedule(100).legs
+        feddc = make_feddc(FedAvg(), random_schedule=True, **STUDY, **seeds)
+        return feddc.settings.schedule(100, route_seed=feddc.study.route_seed).legs
 
     assert legs(b"one", b"a") == legs(b"one", b"b") != legs(b"two", b"a")
 
 
 def test_seeds_are_drawn_anew_unless_given() -> None:
-    one, two = (FedDC(FedAvg(), **STUDY) for _ in range(2))
+    one, two = (SealedStudy(**STUDY) for _ in range(2))
     seeds = {one.route_seed, two.route_seed, one.training_seed, two.training_seed}
     assert len(seeds) == 4
     assert {len(seed) for seed in seeds} == {32}

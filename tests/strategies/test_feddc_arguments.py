@@ -5,12 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAvg
 
-from strategies.feddc import FedDC
-from tests.strategies.unruly_grid import STUDY, UnrulyGrid, prepare, run, tiny
-
-pytestmark = pytest.mark.usefixtures("clock")
+from tests.strategies.unruly_grid import STUDY, UnrulyGrid, make_feddc, prepare, run, tiny
 
 
 @pytest.mark.parametrize(
@@ -34,7 +31,7 @@ def test_impossible_arguments_are_refused_where_they_are_given(
     arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        FedDC(FedAvg(), **STUDY, **arguments)
+        make_feddc(FedAvg(), **STUDY, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +51,7 @@ def test_what_is_not_trained_must_be_named_in_buffers(
 ) -> None:
     record = ArrayRecord({name: Array(array) for name, array in arrays.items()})
     with pytest.raises(ValueError, match=message):
-        FedDC(FedAvg(), **STUDY, buffers=buffers).start(UnrulyGrid(tiny()), record)
+        make_feddc(FedAvg(), **STUDY, buffers=buffers).start(UnrulyGrid(tiny()), record)
 
 
 class Restless(FedAvg):
@@ -107,3 +104,29 @@ def test_the_callers_config_is_left_as_it_was() -> None:
     start(train_config=config)
     assert dict(config) == before
     assert outcome.result is not None
+
+
+def test_another_strategy_around_feddc_is_refused_instead_of_handing_nothing_over() -> None:
+    """Flower's wrappers call an inner strategy's hooks, and never its `start`."""
+    outer = DifferentialPrivacyServerSideFixedClipping(
+        make_feddc(FedAvg(), **STUDY),
+        noise_multiplier=0.1,
+        clipping_norm=1.0,
+        num_sampled_clients=5,
+    )
+    record = ArrayRecord({"w": Array(np.zeros(2))})
+    with pytest.raises(RuntimeError, match=r"Put the other strategy inside, FedDC\(Other\("):
+        outer.start(UnrulyGrid(tiny()), record, num_rounds=1)
+
+
+def test_every_hook_says_what_to_do() -> None:
+    feddc, record, config = make_feddc(FedAvg(), **STUDY), ArrayRecord(), ConfigRecord()
+    grid = UnrulyGrid(tiny())
+    for call in (
+        lambda: feddc.configure_train(1, record, config, grid),
+        lambda: feddc.aggregate_train(1, []),
+        lambda: feddc.configure_evaluate(1, record, config, grid),
+        lambda: feddc.aggregate_evaluate(1, []),
+    ):
+        with pytest.raises(RuntimeError, match="call FedDC's start"):
+            call()

@@ -18,8 +18,6 @@ from protocol.records import from_records, to_records
 from tests.strategies.misconduct import answers, in_leg, tampers
 from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, run, tiny
 
-pytestmark = pytest.mark.usefixtures("clock")
-
 
 def other_shape(model: ModelState) -> ModelState:
     name = min(model.parameters)

@@ -34,8 +34,6 @@ from tests.strategies.misconduct import (
 )
 from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, run, tiny
 
-pytestmark = pytest.mark.usefixtures("clock")
-
 
 @pytest.mark.parametrize(
     ("conduct", "reason"),
@@ -46,8 +44,8 @@ pytestmark = pytest.mark.usefixtures("clock")
         (sends(RecordDict()), "unreadable reply: not a FedDC message"),
         (sends(to_records(b"\x00" * 100)), "unreadable reply: does not begin like a message"),
         (answers(Refusal(code=RefusalCode.INTERNAL_ERROR)), "refused: internal-error"),
-        (answers(Introduction(hospital="me")), "answered something else"),
-        (answers(Announcement(examples=3)), "answered something else"),
+        (answers(Introduction(hospital="me")), "unexpected reply type"),
+        (answers(Announcement(examples=3)), "unexpected reply type"),
         (
             answers(
                 Trained(
@@ -59,7 +57,7 @@ pytestmark = pytest.mark.usefixtures("clock")
                     held_out_accuracy=None,
                 )
             ),
-            "answered something else",  # it is leg 2 that was asked for
+            "unexpected reply type",  # it is leg 2 that was asked for
         ),
     ],
     ids=[

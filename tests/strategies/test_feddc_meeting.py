@@ -21,12 +21,10 @@ from protocol.messages import (
 )
 from protocol.records import from_records, to_records
 from protocol.study.simulated_study import simulated_study
-from strategies.session.members import ExperimentFailed, QuorumNotReached
-from tests.strategies.conftest import Clock
+from strategies.session.quorum import ExperimentFailed, QuorumNotReached
+from tests.fake_clock import FakeClock
 from tests.strategies.misconduct import Rule, answers, at, is_deaf, raises
 from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, prepare, run, tiny
-
-pytestmark = pytest.mark.usefixtures("clock")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("clock")
         ),
         (
             at(SetUp, 2, answers(KeyShares())),
-            f"{NAMES[2]} did not agree: it answered something else",
+            f"{NAMES[2]} did not agree: unexpected reply type",
         ),
         (
             at(ExchangeKeyShares, 2, is_deaf),
@@ -83,13 +81,13 @@ def test_an_experiment_begins_with_all_members_agreed_or_not_at_all(
     ],
 )
 def test_exactly_the_members_must_be_connected(
-    connected: int, error: type[Exception], message: str, clock: Clock
+    connected: int, error: type[Exception], message: str
 ) -> None:
-    grid = UnrulyGrid(tiny(hospitals=connected))
+    grid, clock = UnrulyGrid(tiny(hospitals=connected)), FakeClock(0.0)
     with pytest.raises(error, match=message):
-        run(grid, roster=simulated_study(3, NAMES[:5]).roster)
+        run(grid, roster=simulated_study(3, NAMES[:5]).roster, clock=clock)
     assert grid.asked == []
-    assert clock.now < 121
+    assert clock.now() < 121
 
 
 @pytest.mark.parametrize("weighting", ["examples", "chain-examples"])

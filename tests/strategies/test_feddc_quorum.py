@@ -5,11 +5,9 @@ from flwr.serverapp.strategy import Krum
 
 from protocol.messages import Close, Request, TrainLeg
 from protocol.schedule import Ending
-from strategies.session.members import QuorumNotReached
+from strategies.session.quorum import QuorumNotReached
 from tests.strategies.misconduct import Conduct, keeps_silent, raises
 from tests.strategies.unruly_grid import NAMES, UnrulyGrid, prepare, run, tiny
-
-pytestmark = pytest.mark.usefixtures("clock")
 
 
 def test_fewer_answers_than_the_quorum_end_the_run_and_name_the_missing() -> None:

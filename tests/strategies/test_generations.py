@@ -33,9 +33,9 @@ from protocol.messages import (
 )
 from protocol.records import from_records, to_records
 from protocol.study.roster import Member, Roster
-from strategies.feddc import FedDC
 from strategies.session.journal import DiskJournal
 from strategies.session.observer import LegReport, Observer
+from tests.strategies.unruly_grid import make_feddc
 
 NAMES = ("east", "north", "south", "west")
 ALL = (*NAMES, "centre")
@@ -130,7 +130,7 @@ def run(study: Study, operator: Operator, newest: list[Roster], **changes: Any) 
         "newest_roster": lambda: newest[0],
     }
     arrays = ArrayRecord({name: Array(array) for name, array in parameters.items()})
-    return FedDC(FedAvg(), **given | changes).start(
+    return make_feddc(FedAvg(), **given | changes).start(
         study, arrays, num_rounds=12, timeout=5, train_config=config
     )
 

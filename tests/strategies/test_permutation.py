@@ -1,6 +1,7 @@
 """Assignments are bijections with the promised distribution, compared with all permutations."""
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise, permutations
 from typing import get_args
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from strategies.routing.permutation import Permutation, Visits, assign
+from strategies.routing.permutation import Permutation, assign
 
 KINDS = get_args(Permutation)
 PATIENT = settings(deadline=None)  # the machine may be busy
@@ -108,7 +109,9 @@ def test_derangement_leaves_a_model_in_place_only_where_it_must(
     assert stay == (1 if senders == recipients and len(senders) == 1 else 0)
 
 
-def repeats(routes: dict[int, int], recipients: list[int], visits: Visits) -> int:
+def repeats(
+    routes: dict[int, int], recipients: list[int], visits: Callable[[int, int], int]
+) -> int:
     """Count the chains sent somewhere although they were less often somewhere else present."""
     return sum(
         visits(s, r) > min(visits(s, other) for other in recipients) for s, r in routes.items()

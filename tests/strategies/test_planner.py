@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from protocol.messages import Carries
 from protocol.schedule import Ending
 from strategies.routing.permutation import Permutation
+from strategies.routing.planner import ModelRef
 from tests.strategies.planning import PATIENT, by_hospital, finish, make_legs, make_planner, run
 
 # --- everybody answers ----------------------------------------------------------------------------
@@ -19,11 +20,11 @@ def test_with_everybody_present_a_leg_asks_all_for_its_rounds_and_permutes_the_m
     legs = make_legs("hhahha", rounds=[1, 3, 2, 1, 1, 2])
     for leg, plan in zip(legs, run(make_planner(), legs), strict=True):
         assert plan.drawn == plan.cohort == (0, 1, 2, 3, 4, 5)
-        assert [task.hospital for task in plan.tasks] == [0, 1, 2, 3, 4, 5]
-        for task in plan.tasks:
-            assert (task.leg, task.first_round) == (leg.number, leg.first_round)
-            assert task.local_rounds == leg.local_rounds
-        recipients = [task.recipient for task in plan.tasks]
+        assert [assignment.hospital for assignment in plan.assignments] == [0, 1, 2, 3, 4, 5]
+        for assignment in plan.assignments:
+            assert (assignment.leg, assignment.first_round) == (leg.number, leg.first_round)
+            assert assignment.local_rounds == leg.local_rounds
+        recipients = [assignment.recipient for assignment in plan.assignments]
         if leg.ending is Ending.HAND_OVER:
             assert sorted(recipients) == [0, 1, 2, 3, 4, 5]  # type: ignore[type-var]
         else:
@@ -35,13 +36,13 @@ def test_a_model_goes_to_whom_the_plan_names_and_the_aggregate_to_all() -> None:
     carried: dict[int, tuple[Carries, str]] = dict.fromkeys(range(6), (Carries.AGGREGATE, "first"))
     for leg in make_legs("hhhahha"):
         plan = planner.plan(leg, range(6))
-        for hospital, task in by_hospital(plan).items():
-            assert (task.parcel.carries, task.parcel.content) == carried[hospital]
+        for hospital, assignment in by_hospital(plan).items():
+            assert (assignment.queued.carries, assignment.queued.model.name) == carried[hospital]
         answers = finish(planner, plan)
         if leg.ending is Ending.HAND_OVER:
             carried = {
-                task.recipient: (Carries.ENVELOPE, answers[task.hospital])  # type: ignore[misc]
-                for task in plan.tasks
+                assignment.recipient: (Carries.ENVELOPE, answers[assignment.hospital])  # type: ignore[misc]
+                for assignment in plan.assignments
             }
         else:
             aggregate = f"aggregate of leg {leg.number}"
@@ -49,8 +50,8 @@ def test_a_model_goes_to_whom_the_plan_names_and_the_aggregate_to_all() -> None:
 
 
 def test_with_own_init_the_first_requests_carry_nothing() -> None:
-    plan = make_planner(start=(Carries.NOTHING, "")).plan(make_legs("h")[0], range(6))
-    assert {task.parcel.carries for task in plan.tasks} == {Carries.NOTHING}
+    plan = make_planner(start=(Carries.NOTHING, ModelRef(""))).plan(make_legs("h")[0], range(6))
+    assert {assignment.queued.carries for assignment in plan.assignments} == {Carries.NOTHING}
 
 
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
@@ -60,7 +61,10 @@ def test_plans_follow_from_the_route_seed_alone(fraction: float) -> None:
     def plans(seed: bytes) -> list[tuple[Any, ...]]:
         planner = make_planner(route_seed=seed, fraction=fraction)
         return [
-            (plan.drawn, [(task.hospital, task.recipient) for task in plan.tasks])
+            (
+                plan.drawn,
+                [(assignment.hospital, assignment.recipient) for assignment in plan.assignments],
+            )
             for plan in run(planner, legs)
         ]
 
@@ -73,16 +77,23 @@ def test_coverage_lets_every_chain_visit_every_hospital_between_aggregations() -
     legs = make_legs("hhhha" * 2)
     for tour in (legs[:5], legs[5:]):
         plans = run(planner, tour)
-        for task in plans[-1].tasks:  # those it visited, and the one it is trained at now
-            assert set(task.parcel.chain.visits) | {task.hospital} == {0, 1, 2, 3, 4}
-            assert task.parcel.chain.visits.total() == 4
+        for assignment in plans[
+            -1
+        ].assignments:  # those it visited, and the one it is trained at now
+            assert set(assignment.queued.chain.visits) | {assignment.hospital} == {0, 1, 2, 3, 4}
+            assert assignment.queued.chain.visits.total() == 4
 
 
 def test_an_aggregation_clears_what_a_chain_has_visited() -> None:
     planner = make_planner(4, permutation="coverage")
     run(planner, make_legs("hha"))
     plan = planner.plan(make_legs("hhah")[3], range(4))
-    assert [task.parcel.chain.visits.total() for task in plan.tasks] == [0, 0, 0, 0]
+    assert [assignment.queued.chain.visits.total() for assignment in plan.assignments] == [
+        0,
+        0,
+        0,
+        0,
+    ]
 
 
 # --- subsampling ----------------------------------------------------------------------------------
@@ -137,8 +148,10 @@ def test_who_is_not_drawn_catches_up_on_exactly_the_missed_rounds(
     )
     trained: dict[int, list[int]] = {hospital: [] for hospital in range(hospitals)}
     for plan in run(planner, planned):
-        for task in plan.tasks:
-            trained[task.hospital] += range(task.first_round, task.first_round + task.local_rounds)
+        for assignment in plan.assignments:
+            trained[assignment.hospital] += range(
+                assignment.first_round, assignment.first_round + assignment.local_rounds
+            )
     every_round = list(range(planned[-1].last_round + 1))
     assert all(rounds == every_round for rounds in trained.values())
     assert planner.lost_chains == 0
@@ -149,16 +162,16 @@ def test_who_is_not_drawn_keeps_what_it_last_got() -> None:
     latest = dict.fromkeys(range(6), "first")
     for leg in make_legs("hhahhhahahhahhhha"):
         plan = planner.plan(leg, range(6))
-        assert {h: task.parcel.content for h, task in by_hospital(plan).items()} == {
+        assert {h: assignment.queued.model.name for h, assignment in by_hospital(plan).items()} == {
             hospital: latest[hospital] for hospital in plan.drawn
         }
         answers = finish(planner, plan)
         if leg.ending is Ending.AGGREGATION:
             latest |= dict.fromkeys(plan.drawn, f"aggregate of leg {leg.number}")
         else:
-            recipients = [task.recipient for task in plan.tasks]
+            recipients = [assignment.recipient for assignment in plan.assignments]
             assert sorted(recipients) == list(plan.drawn)  # type: ignore[type-var]
-            latest |= {t.recipient: answers[t.hospital] for t in plan.tasks}  # type: ignore[misc]
+            latest |= {t.recipient: answers[t.hospital] for t in plan.assignments}  # type: ignore[misc]
 
 
 def test_the_cohort_is_drawn_from_those_present() -> None:
@@ -176,5 +189,5 @@ def test_with_too_few_present_absent_ones_are_drawn_too_and_missed() -> None:
     assert len(plan.drawn) == 5
     assert plan.cohort == (2, 7)
     assert {2, 7} < set(plan.drawn)
-    assert [task.hospital for task in plan.tasks] == [2, 7]
+    assert [assignment.hospital for assignment in plan.assignments] == [2, 7]
     assert planner.plan(make_legs("hh")[1], ()).cohort == ()

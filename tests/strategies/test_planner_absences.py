@@ -39,9 +39,9 @@ def test_a_late_answer_moves_the_chain_on_to_its_planned_recipient() -> None:
     finish(planner, second)
     assert planner.parked == ()
     late = [
-        (task.hospital, task.parcel.content)
-        for task in planner.plan(legs[2], range(4)).tasks
-        if task.parcel.content == "model of 1, leg 2"
+        (assignment.hospital, assignment.queued.model.name)
+        for assignment in planner.plan(legs[2], range(4)).assignments
+        if assignment.queued.model.name == "model of 1, leg 2"
     ]
     assert late == [(recipient, "model of 1, leg 2")]
 
@@ -53,7 +53,9 @@ def test_who_comes_back_from_a_parked_request_does_not_make_up_for_missed_rounds
     finish(planner, planner.plan(legs[1], range(3)), silent={0})
     finish(planner, planner.plan(legs[2], range(3)))
     last = planner.plan(legs[3], range(3))
-    assert {(task.first_round, task.local_rounds) for task in last.tasks} == {(6, 2)}
+    assert {
+        (assignment.first_round, assignment.local_rounds) for assignment in last.assignments
+    } == {(6, 2)}
 
 
 def test_absent_hospitals_are_drawn_but_not_asked_and_do_not_make_up_for_it() -> None:
@@ -61,12 +63,12 @@ def test_absent_hospitals_are_drawn_but_not_asked_and_do_not_make_up_for_it() ->
     legs = make_legs("hh", rounds=[3, 2])
     plan = planner.plan(legs[0], {0, 1, 2})
     assert (plan.drawn, plan.cohort) == ((0, 1, 2, 3), (0, 1, 2))
-    assert sorted(task.recipient or 0 for task in plan.tasks) == [0, 1, 2]
+    assert sorted(assignment.recipient or 0 for assignment in plan.assignments) == [0, 1, 2]
     finish(planner, plan)
     assert planner.parked == ()
     back = by_hospital(planner.plan(legs[1], range(4)))[3]
     assert (back.first_round, back.local_rounds) == (3, 2)
-    assert (back.parcel.carries, back.parcel.content) == (Carries.AGGREGATE, "first")
+    assert (back.queued.carries, back.queued.model.name) == (Carries.AGGREGATE, "first")
 
 
 def test_recipients_without_a_model_come_first() -> None:
@@ -78,8 +80,8 @@ def test_recipients_without_a_model_come_first() -> None:
         idle = {by_hospital(first)[0].recipient, by_hospital(first)[1].recipient} - {0, 1}
         second = planner.plan(legs[1], range(6))
         # 0 and 1 are asked again, so their recipients may be served soon: nobody else is without.
-        fresh = [task for task in second.tasks if task.leg == 2]
-        recipients = [task.recipient for task in fresh]
+        fresh = [assignment for assignment in second.assignments if assignment.leg == 2]
+        recipients = [assignment.recipient for assignment in fresh]
         assert len(set(recipients)) == len(recipients)
         assert not {0, 1} & set(recipients)  # whose answers are overdue
         others = {2, 3, 4, 5} - idle
@@ -91,7 +93,9 @@ def test_a_hospital_that_never_answers_takes_at_most_one_more_chain_with_it() ->
     for seed in range(30):
         planner = make_planner(3, route_seed=bytes([seed]))
         plans = run(planner, make_legs("h" * 12), silent={1})
-        moving = [sum(task.hospital != 1 for task in plan.tasks) for plan in plans[1:]]
+        moving = [
+            sum(assignment.hospital != 1 for assignment in plan.assignments) for plan in plans[1:]
+        ]
         assert set(moving) <= {1, 2}
         assert len(set(moving)) == 1
 
@@ -103,12 +107,16 @@ def test_no_chain_is_sent_to_a_hospital_whose_answer_is_overdue_while_others_are
         finish(planner, planner.plan(legs[0], range(4)), silent={0})
         second = planner.plan(legs[1], {1, 2, 3})
         # A sender that nobody sends to falls silent: it holds nothing but its parked request.
-        unserved = set(by_hospital(second)) - {task.recipient for task in second.tasks}
-        if len(second.tasks) < 3 and unserved:
+        unserved = set(by_hospital(second)) - {
+            assignment.recipient for assignment in second.assignments
+        }
+        if len(second.assignments) < 3 and unserved:
             (overdue,) = unserved
             finish(planner, second, silent={overdue})
             third = planner.plan(legs[2], {1, 2, 3})
-            assert overdue not in {task.recipient for task in third.tasks if task.leg == 3}
+            assert overdue not in {
+                assignment.recipient for assignment in third.assignments if assignment.leg == 3
+            }
             tried += 1
     assert tried > 10
 
@@ -124,11 +132,13 @@ def test_a_hospital_trains_one_model_a_leg_the_oldest_first() -> None:
         finish(planner, first, silent={0})
         # 0 now has a parked request and 1's model waiting; 1 has nothing.
         second = planner.plan(legs[1], range(2))
-        assert [(task.hospital, task.leg) for task in second.tasks] == [(0, 1)]
+        assert [(assignment.hospital, assignment.leg) for assignment in second.assignments] == [
+            (0, 1)
+        ]
         finish(planner, second)
         third = by_hospital(planner.plan(legs[2], range(2)))
-        assert third[0].parcel.content == "model of 1, leg 1"
-        assert third[1].parcel.content == "model of 0, leg 2"
+        assert third[0].queued.model.name == "model of 1, leg 1"
+        assert third[1].queued.model.name == "model of 0, leg 2"
         return
     pytest.fail("no seed let 0 send to 1")
 
@@ -139,9 +149,9 @@ def test_a_leg_may_consist_of_parked_requests_only(permutation: Permutation) -> 
     legs = make_legs("hhh")
     finish(planner, planner.plan(legs[0], range(3)), silent={0, 1, 2})
     plan = planner.plan(legs[1], range(3))
-    assert [task.leg for task in plan.tasks] == [1, 1, 1]
+    assert [assignment.leg for assignment in plan.assignments] == [1, 1, 1]
     finish(planner, plan)
-    assert len(planner.plan(legs[2], range(3)).tasks) == 3
+    assert len(planner.plan(legs[2], range(3)).assignments) == 3
 
 
 def test_an_aggregation_closes_parked_chains_and_all_go_on_from_it_present_or_not() -> None:
@@ -149,13 +159,15 @@ def test_an_aggregation_closes_parked_chains_and_all_go_on_from_it_present_or_no
     legs = make_legs("hahh")
     finish(planner, planner.plan(legs[0], range(4)), silent={3})
     plan = planner.plan(legs[1], {0, 1, 2})
-    assert all(task.recipient is None and task.leg == 2 for task in plan.tasks)
+    assert all(
+        assignment.recipient is None and assignment.leg == 2 for assignment in plan.assignments
+    )
     assert 3 not in by_hospital(plan)
     finish(planner, plan)
     assert planner.parked == ()
     finish(planner, planner.plan(legs[2], {0, 1, 2}))
-    back = by_hospital(planner.plan(legs[3], range(4)))[3].parcel
-    assert (back.carries, back.content) == (Carries.AGGREGATE, "aggregate of leg 2")
+    back = by_hospital(planner.plan(legs[3], range(4)))[3].queued
+    assert (back.carries, back.model.name) == (Carries.AGGREGATE, "aggregate of leg 2")
 
 
 def test_a_hospital_that_is_back_at_an_aggregation_sends_what_waits_for_it() -> None:

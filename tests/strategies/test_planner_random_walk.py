@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from protocol.schedule import Ending
 from strategies.routing.permutation import Permutation
-from strategies.routing.planner import Plan, Task
+from strategies.routing.planner import Assignment, Plan
 from tests.strategies.planning import PATIENT, by_hospital, finish, make_legs, make_planner
 
 
@@ -17,7 +17,7 @@ class Book:
 
     hospitals: int
     waiting: list[list[str]] = field(init=False)
-    parked: dict[int, Task[str]] = field(default_factory=dict)
+    parked: dict[int, Assignment] = field(default_factory=dict)
     next_round: list[int] = field(init=False)
     lost: int = 0
 
@@ -29,36 +29,42 @@ class Book:
     def chains(self) -> int:
         return sum(map(len, self.waiting)) + len(self.parked)
 
-    def check(self, plan: Plan[str], present: set[int]) -> None:
-        tasks = by_hospital(plan)
-        assert len(tasks) == len(plan.tasks), "a hospital trains two models in one leg"
+    def check(self, plan: Plan, present: set[int]) -> None:
+        assignments = by_hospital(plan)
+        assert len(assignments) == len(plan.assignments), "a hospital trains two models in one leg"
         assert plan.cohort == tuple(h for h in plan.drawn if h in present)
-        assert set(tasks) <= set(plan.cohort)
+        assert set(assignments) <= set(plan.cohort)
         hand_over = plan.leg.ending is Ending.HAND_OVER
         for hospital in plan.cohort:
-            task = tasks.get(hospital)
+            assignment = assignments.get(hospital)
             if hand_over and hospital in self.parked:
-                assert task is self.parked[hospital]
+                assert assignment is self.parked[hospital]
             elif self.waiting[hospital]:
-                assert task is not None
-                assert task.parcel.content == self.waiting[hospital][0]
-                assert task.leg == plan.leg.number
-                assert task.first_round == self.next_round[hospital]
-                assert task.first_round + task.local_rounds == plan.leg.last_round + 1
+                assert assignment is not None
+                assert assignment.queued.model.name == self.waiting[hospital][0]
+                assert assignment.leg == plan.leg.number
+                assert assignment.first_round == self.next_round[hospital]
+                assert assignment.first_round + assignment.local_rounds == plan.leg.last_round + 1
             else:
-                assert task is None
+                assert assignment is None
         if hand_over:
             self.check_recipients(plan)
         else:
-            assert all(task.recipient is None for task in plan.tasks)
+            assert all(assignment.recipient is None for assignment in plan.assignments)
 
-    def check_recipients(self, plan: Plan[str]) -> None:
-        fresh = [task for task in plan.tasks if task.leg == plan.leg.number]
-        recipients = [task.recipient for task in fresh if task.recipient is not None]
+    def check_recipients(self, plan: Plan) -> None:
+        fresh = [assignment for assignment in plan.assignments if assignment.leg == plan.leg.number]
+        recipients = [
+            assignment.recipient for assignment in fresh if assignment.recipient is not None
+        ]
         assert len(set(recipients)) == len(fresh)
         assert set(recipients) <= set(plan.cohort)
-        senders = {task.hospital for task in fresh}
-        promised = {task.recipient for task in plan.tasks if task.leg < plan.leg.number}
+        senders = {assignment.hospital for assignment in fresh}
+        promised = {
+            assignment.recipient
+            for assignment in plan.assignments
+            if assignment.leg < plan.leg.number
+        }
         in_time = set(plan.cohort) - set(self.parked)
         without = {
             hospital
@@ -68,21 +74,21 @@ class Book:
         for first in (without, in_time):
             assert first <= set(recipients) or set(recipients) <= first
 
-    def end(self, plan: Plan[str], answers: dict[int, str]) -> None:
+    def end(self, plan: Plan, answers: dict[int, str]) -> None:
         for hospital in plan.drawn:
             self.next_round[hospital] = plan.leg.last_round + 1
         if plan.leg.ending is Ending.HAND_OVER:
             before = self.chains
-            for task in plan.tasks:
-                if task.hospital not in self.parked:
-                    self.waiting[task.hospital].pop(0)
-            for task in plan.tasks:
-                if task.hospital in answers:
-                    self.parked.pop(task.hospital, None)
-                    assert task.recipient is not None
-                    self.waiting[task.recipient].append(answers[task.hospital])
+            for assignment in plan.assignments:
+                if assignment.hospital not in self.parked:
+                    self.waiting[assignment.hospital].pop(0)
+            for assignment in plan.assignments:
+                if assignment.hospital in answers:
+                    self.parked.pop(assignment.hospital, None)
+                    assert assignment.recipient is not None
+                    self.waiting[assignment.recipient].append(answers[assignment.hospital])
                 else:
-                    self.parked[task.hospital] = task
+                    self.parked[assignment.hospital] = assignment
             assert self.chains == before, "a chain was lost or doubled in a hand-over"
         else:
             for hospital in plan.drawn:

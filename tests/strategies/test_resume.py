@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord, Message
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedYogi, Strategy
 
 from strategies.session.journal import DiskJournal, JournalError
-from strategies.session.members import ExperimentFailed
+from strategies.session.quorum import ExperimentFailed
 from tests.strategies.unruly_grid import UnrulyGrid, prepare, tiny
 
 EXPERIMENT = "study-1"
@@ -120,7 +120,7 @@ def test_the_plan_is_on_disk_before_the_first_request_of_its_leg(tmp_path: Path)
         def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
             state = DiskJournal(tmp_path).load() or {}
             if self.leg and self.leg not in seen and self.leg <= 12:
-                seen[self.leg] = None if state.get("present") is None else state["legs_done"]
+                seen[self.leg] = None if state.get("planned_cohort") is None else state["legs_done"]
             return super().push_messages(messages)
 
     run(Watched(tiny()), FedAvg(), DiskJournal(tmp_path))

@@ -25,7 +25,8 @@ from flwr.serverapp.strategy import (
 from protocol.messages import Hello, SetUp, decode_signed_request
 from protocol.model_bytes import ModelState
 from strategies.aggregators.radon import RadonPoint
-from strategies.wrapped.adapter import CohortView, Wrapped
+from strategies.wrapped.adapter import Wrapped
+from strategies.wrapped.cohort_view import CohortView
 from tests.strategies.contributions import Returning, contribution
 from tests.strategies.recorded_aggregations import Vector, vector
 from tests.strategies.unruly_grid import UnrulyGrid, prepare, tiny

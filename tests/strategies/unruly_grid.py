@@ -1,7 +1,7 @@
 """FedDC over a grid whose hospitals may be late, absent, broken or hostile."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,18 @@ from server_app.run.evaluator import Evaluator
 from strategies.feddc import FedDC
 from strategies.session.exchange import Answer
 from strategies.session.observer import LegReport, Observer
+from strategies.session.sealed_study import SealedStudy
 from strategies.session.spool import StoredModel
+from strategies.settings import ScheduleOptions
 from tests.conftest import TINY
+from tests.fake_clock import FakeClock
 from tests.strategies.misconduct import Rule, is_deaf
 
 NAMES = [f"hospital-{number:02}" for number in range(1, 7)]
 _STUDY = simulated_study(3, NAMES)
 STUDY: dict[str, Any] = {"roster": _STUDY.roster, "coordinator": _STUDY.coordinator}
+_STUDY_ARGUMENTS = {field.name for field in fields(SealedStudy)}
+_SCHEDULE_ARGUMENTS = {"ramp": "ramp", "tail": "tail", "random_schedule": "random"}
 ROUTE_SEED = bytes(range(100, 132))
 
 
@@ -182,8 +187,9 @@ def prepare(
         "training_seed": training_seed,
         "buffers": first.buffers,
         "observer": diary,
+        "clock": FakeClock(),  # waiting costs no time
     }
-    feddc = FedDC(strategy or FedAvg(), **arguments | changes)
+    feddc = make_feddc(strategy or FedAvg(), **arguments | changes)
     outcome = Outcome(grid, diary, feddc, first)
     config = ConfigRecord(dict(settings.training.as_config()))
     config["shape"], config["classes"] = list(dataset.shape), len(dataset.classes)
@@ -195,6 +201,16 @@ def prepare(
         return outcome
 
     return outcome, start
+
+
+def make_feddc(strategy: Strategy, **arguments: Any) -> FedDC:
+    """Build FedDC from its own arguments, the study's and the schedule's."""
+    study = {key: arguments.pop(key) for key in _STUDY_ARGUMENTS & set(arguments)}
+    variants = {
+        name: arguments.pop(key) for key, name in _SCHEDULE_ARGUMENTS.items() if key in arguments
+    }
+    options = ScheduleOptions(**variants)
+    return FedDC(strategy, study=SealedStudy(**study), schedule_options=options, **arguments)
 
 
 def run(grid: UnrulyGrid, strategy: Strategy | None = None, **changes: Any) -> Outcome:

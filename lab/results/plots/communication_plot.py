@@ -1,4 +1,4 @@
-"""The plots of a comparison, readable without the text."""
+"""The plots of a comparison: accuracy over rounds, aggregations, messages and variants."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,7 +28,7 @@ from lab.results.row import Row, rows_of
 from lab.results.statistics import Spread
 
 Styles = dict[str, tuple[str, str]]
-# Points above what was measured from which on the paper's levels get a strip of their own.
+# Distance in points above the measured values from which the paper's levels get their own strip.
 _FAR = 8
 
 
@@ -51,7 +51,7 @@ def draw(results: dict[str, Any], curves: Curves, folder: Path) -> list[Path]:
 
 
 def _over_rounds(title: str, rows: list[Row], curves: Curves, path: Path) -> Path:
-    """One panel for each method, with training and test accuracy, as in the paper's figures."""
+    """Draw one panel per method with training and test accuracy, as in the paper's figures."""
     columns = min(3, len(curves))
     lines = -(-len(curves) // columns)
     figure = Figure(figsize=(3.3 * columns, 2.5 * lines + 0.9), dpi=120, layout="constrained")
@@ -88,7 +88,7 @@ def _over_rounds(title: str, rows: list[Row], curves: Curves, path: Path) -> Pat
 
 
 def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Path:
-    """Test accuracy against the number of aggregations, and against the models sent."""
+    """Draw test accuracy against the number of aggregations, and against the models sent."""
     figure = Figure(figsize=(10, 5.8), dpi=120, layout="constrained")
     panels, above = _panels(figure, rows, curves)
     styles = dict(styled(rows))
@@ -104,7 +104,7 @@ def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Pa
                 label = f"{row.label} (clients' mean at the end)"
                 _band(panel, [[end, *_extremes(row.clients)]], 0, colour, label, marker)
             else:
-                band = row.method in DASHES  # more would hide each other
+                band = row.method in DASHES  # more bands would hide each other
                 _band(panel, curve["test"], column, colour, row.label, marker, band=band)
     _paper_levels(above, rows, styles)
     for panel, what in zip(panels, ("aggregations", "models sent by hospitals"), strict=True):
@@ -119,9 +119,9 @@ def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Pa
 
 
 def _panels(figure: Figure, rows: list[Row], curves: Curves) -> tuple[list[Axes], list[Axes]]:
-    """Return two panels, and where the paper's levels go: in these, or in a strip above them.
+    """Return two panels, and the axes for the paper's levels: the same, or a strip above them.
 
-    Levels far above all that was measured would leave it no room.
+    Levels far above the measured values would compress these.
     """
     low, high = limits(rows, curves, test_only=True, paper=False)
     levels = [row.paper for row in rows if row.paper is not None and row.method in DASHES]
@@ -140,7 +140,7 @@ def _panels(figure: Figure, rows: list[Row], curves: Curves) -> tuple[list[Axes]
 
 
 def _paper_levels(panels: Iterable[Axes], rows: list[Row], styles: Styles) -> None:
-    """Draw a dashed line for each of the three methods that matter most."""
+    """Draw the paper's level as a dashed line, for FedDC and both FedAvg variants."""
     for row in rows:
         if row.paper is not None and row.method in DASHES:
             label = f"the paper, {row.label}: {row.paper:g}"
@@ -150,7 +150,7 @@ def _paper_levels(panels: Iterable[Axes], rows: list[Row], styles: Styles) -> No
 
 
 def _level(panels: Iterable[Axes], row: Row, colour: str) -> None:
-    """Draw a dotted line for what is trained in one place and sends no models."""
+    """Draw a dotted line for training on pooled data, which sends no models."""
     if row.aggregate is not None:
         for panel in panels:
             panel.axhline(row.aggregate.mean, color=colour, ls=":", lw=1.3, label=row.label)
@@ -170,7 +170,7 @@ def _band(
     *,
     band: bool = True,
 ) -> None:
-    """Draw a mean and the range of the seeds; the last three columns are mean, least, most."""
+    """Draw a mean and the range of the seeds; the last three columns are mean, minimum, maximum."""
     if not points:
         return
     xs = [point[x] for point in points]

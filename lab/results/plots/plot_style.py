@@ -1,4 +1,4 @@
-"""What all plots share: a method's colour and mark, the legend, names of files."""
+"""Common style of all plots: colours and markers of methods, limits, legend, file names."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from lab.results.row import Row
 
 Curves = list[dict[str, Any]]
-# The paper's levels lie near each other: they differ in colour and in their dashes.
+# The paper's levels are close to each other: they differ in colour and in dashes.
 DASHES = {"feddc": (0, (6, 3)), "fedavg-1": (0, (2, 2)), "fedavg-b": (0, (6, 2, 1, 2))}
 GREEN, ORANGE, GREY = "tab:green", "tab:orange", "0.35"
 _STYLES: dict[str, tuple[str, str]] = {
@@ -33,7 +33,7 @@ _SPARE = [
 
 
 def styled(rows: list[Row]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield each method with its colour and mark; the usual ones look alike in all plots."""
+    """Yield each method with its colour and marker; standard methods look alike in all plots."""
     spare = iter(_SPARE * 3)
     for method in dict.fromkeys(row.method for row in rows):
         if method == "central":
@@ -45,7 +45,7 @@ def styled(rows: list[Row]) -> Iterator[tuple[str, tuple[str, str]]]:
 def limits(
     rows: list[Row], curves: Curves, *, test_only: bool = False, paper: bool = True
 ) -> tuple[float, float]:
-    """Return a range of accuracies that has every curve in it, with its band."""
+    """Return an accuracy range that contains every curve with its band."""
     kinds = ("test",) if test_only else ("test", "training")
     values = [
         value for curve in curves for kind in kinds for point in curve[kind] for value in point[-3:]

@@ -1,4 +1,4 @@
-"""Final accuracy over what an experiment's variants change: a number, or something with names."""
+"""Final accuracy over the variants of an experiment, which are numbers or names."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -13,7 +13,7 @@ from lab.results.row import Row, name_of
 
 
 def over_variants(results: dict[str, Any], rows: list[Row], path: Path) -> Path:
-    """Draw every method's mean with the seeds' extremes."""
+    """Draw every method's mean with the range of the seeds."""
     named = [row for row in rows if row.x is None]
     height = 4.6 if not named else 2.1 + 0.2 * len(rows)
     figure = Figure(figsize=(7, height), dpi=120, layout="constrained")
@@ -36,7 +36,7 @@ def over_variants(results: dict[str, Any], rows: list[Row], path: Path) -> Path:
 
 
 def _by_number(axes: Axes, rows: list[Row]) -> None:
-    """The methods a little beside each other, or one would hide another of the same accuracy."""
+    """Draw over a numeric axis; methods are shifted slightly so that none hides another."""
     ticks = sorted({row.x for row in rows if row.x is not None})
     logarithmic = ticks[0] > 0
     if logarithmic:
@@ -69,7 +69,7 @@ def _by_number(axes: Axes, rows: list[Row]) -> None:
 
 
 def _by_name(axes: Axes, rows: list[Row]) -> None:
-    """One line for each variant, its methods beside each other on it."""
+    """Draw one row per variant, with its methods next to each other."""
     variants = list(dict.fromkeys(row.variant for row in rows))
     within = {
         variant: [row.method for row in rows if row.variant == variant] for variant in variants
@@ -107,7 +107,7 @@ def _by_name(axes: Axes, rows: list[Row]) -> None:
 
 
 def _shift(number: int, count: int) -> float:
-    """Return the place of one of several beside each other, from -1/2 to 1/2."""
+    """Return the offset of one of several items, from -1/2 to 1/2."""
     return (number - (count - 1) / 2) / count
 
 

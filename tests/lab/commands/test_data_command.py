@@ -54,7 +54,7 @@ def test_a_part_of_a_data_set_is_called_a_part_and_what_does_not_fit_is_refused(
     with pytest.raises(ExperimentError) as refused:
         check_ready(sizes, "full")
     assert str(refused.value) == (
-        f"cifar10-sizes: the full setting {needs}; `feddc lab data` says where to get the rest"
+        f"cifar10-sizes: the full preset {needs}; `feddc lab data` shows where to get the rest"
     )
     assert state(load_experiment("cifar10-minibatch")).startswith("laptop ready; full needs ")
 

@@ -88,7 +88,10 @@ def test_json_is_one_line(feddc: Feddc) -> None:
     [
         ("run", "name an experiment"),
         ("run nothing", "no experiment is called 'nothing'"),
-        ("run synthetic --setting small", "--setting must be laptop or full, got 'small'"),
+        ("run synthetic --setting full", "--setting was renamed: use --preset"),
+        ("run samples", "experiment 'samples' was renamed: use 'examples'"),
+        ("plan --hospitals 9 --examples 9", "plan was renamed: use bound"),
+        ("run synthetic --preset small", "--preset must be laptop or full, got 'small'"),
         ("run synthetic --examples 3", "--hospitals, --examples and --set belong to --dataset"),
         ("run synthetic mnist --run-dir x", "--run-dir is for one experiment at a time"),
         ("run synthetic --dataset digits", "give the names of experiments or --dataset, not both"),
@@ -97,7 +100,7 @@ def test_json_is_one_line(feddc: Feddc) -> None:
         ("run --dataset image-folder:/nowhere --hospitals 4 --examples 4", "/nowhere"),
         ("run --dataset digits --hospitals 400 --examples 40", "lower hospitals"),
         ("run synthetic --methods fedx", "'fedx': choose from feddc"),
-        ("run synthetic --methods ,", "--methods names none: leave it out"),
+        ("run synthetic --methods ,", "--methods is empty: leave it out"),
         (f"run {QUICK} --set model=mnist-cnn", "mnist-cnn"),
         (f'run {QUICK} --set model-options={{"hiden":[4]}}', "hiden"),
     ],
@@ -146,12 +149,12 @@ def test_runs_are_compared_side_by_side(feddc: Feddc, tmp_path: Path) -> None:
     assert "laptop, 1 seed " in out
     assert "laptop, 2 seeds" in out
     assert "FedAvg(3)" in out
-    assert feddc("compare", "runs")[2].startswith("feddc: runs is no comparison's folder")
+    assert feddc("compare", "runs")[2].startswith("feddc: runs is not a run folder")
 
 
 def test_runs_of_one_name_in_two_places_are_two_columns(feddc: Feddc, tmp_path: Path) -> None:
-    for place, samples in (("a", "6"), ("b", "5")):
-        options = [*QUICK.replace("--examples 6", f"--examples {samples}").split(), *FEW.split()]
+    for place, examples in (("a", "6"), ("b", "5")):
+        options = [*QUICK.replace("--examples 6", f"--examples {examples}").split(), *FEW.split()]
         assert feddc("run", *options, "--run-dir", f"{place}/run")[0] == 0
     _, out, _ = feddc("compare", "a/run", "b/run", "--json")
     found = json.loads(out)
@@ -195,7 +198,7 @@ def test_a_training_of_another_version_is_named_in_one_line(feddc: Feddc, tmp_pa
 def test_figures_that_cannot_be_drawn_are_one_line(feddc: Feddc, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in ("file", "file/below"):
-        code, _, err = feddc("plan", *["--hospitals", "9", "--examples", "9", "--figures"], place)
+        code, _, err = feddc("bound", *["--hospitals", "9", "--examples", "9", "--figures"], place)
         assert code == 2
         assert f"--figures {place}: " in err
         assert err.count("\n") == 1

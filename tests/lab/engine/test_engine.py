@@ -321,7 +321,7 @@ def test_another_runs_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"checkpoint of another run: delete it or choose"):
         run(settings_of({"learning_rate": 0.2}), checkpoint=file)
     file.write_bytes(b"nonsense")
-    with pytest.raises(SettingsError, match="is no checkpoint"):
+    with pytest.raises(SettingsError, match="is not a readable checkpoint"):
         run(settings_of({}), checkpoint=file)
 
 

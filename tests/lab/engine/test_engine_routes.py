@@ -13,7 +13,7 @@ from lab.engine.routes import Routes
 from protocol.messages import Carries
 from protocol.randomness import TrainingStreams
 from protocol.schedule import Ending, Schedule
-from strategies.routing.planner import Planner
+from strategies.routing.planner import ModelRef, Planner
 
 
 @settings(max_examples=60, deadline=None)
@@ -35,7 +35,7 @@ def test_routes_are_the_planners(
     aggregation: int | None,
     seed: bytes,
 ) -> None:
-    """Follow every model by a name of its own: the planner's parcel, the engine's slot."""
+    """Follow every model by a name of its own: the planner's queue, the engine's slot."""
     legs = Schedule(rounds, daisy, aggregation).legs
     common: dict[str, Any] = {
         "hospitals": hospitals,
@@ -44,28 +44,30 @@ def test_routes_are_the_planners(
         "fraction": fraction,
         "route_seed": seed,
     }
-    planner: Planner[object] = Planner(start=(Carries.AGGREGATE, "first"), **common)
+    planner = Planner(start=(Carries.AGGREGATE, ModelRef("first")), **common)
     routes = Routes(counts_visits=True, **common)
-    name_of: dict[int, object] = {}
+    name_of: dict[int, str] = {}
     for leg in legs:
         plan, work = planner.plan(leg, set(range(hospitals))), routes.work(leg)
-        assert [task.hospital for task in plan.tasks] == work.hospitals.tolist()
-        assert [task.first_round for task in plan.tasks] == work.first_rounds.tolist()
-        assert work.client_rounds == sum(task.local_rounds for task in plan.tasks)
+        assert [assignment.hospital for assignment in plan.assignments] == work.hospitals.tolist()
+        assert [
+            assignment.first_round for assignment in plan.assignments
+        ] == work.first_rounds.tolist()
+        assert work.client_rounds == sum(assignment.local_rounds for assignment in plan.assignments)
         visited = routes.visited(work)
-        for number, task in enumerate(plan.tasks):
-            if task.parcel.carries is Carries.ENVELOPE:
-                assert task.parcel.content == name_of[int(work.slots[number])]
-            chain = {task.hospital} | set(task.parcel.chain.visits)
+        for number, assignment in enumerate(plan.assignments):
+            if assignment.queued.carries is Carries.ENVELOPE:
+                assert assignment.queued.model.name == name_of[int(work.slots[number])]
+            chain = {assignment.hospital} | set(assignment.queued.chain.visits)
             assert chain == set(np.flatnonzero(visited[number]).tolist())
         if leg.ending is Ending.HAND_OVER:
             slots = dict(zip(work.hospitals.tolist(), work.slots.tolist(), strict=True))
-            sent = {hospital: (leg.number, slot) for hospital, slot in slots.items()}
-            name_of |= {slot: (leg.number, slot) for slot in slots.values()}
+            name_of |= {slot: f"leg {leg.number}, slot {slot}" for slot in slots.values()}
+            sent = {hospital: ModelRef(name_of[slot]) for hospital, slot in slots.items()}
             planner.handed_over(plan, sent)
             routes.hand_over(leg, work)
         else:
-            planner.aggregated(plan, work.hospitals.tolist(), "aggregate")
+            planner.aggregated(plan, work.hospitals.tolist(), ModelRef("aggregate"))
             routes.aggregated(work)
     assert sorted(routes.slot_of.tolist()) == list(range(hospitals))
 

@@ -4,16 +4,16 @@ import pytest
 
 from lab.experiments import (
     ExperimentError,
+    ablation_names,
     experiment_names,
     load_experiment,
     methods_of,
-    study_names,
 )
 from lab.experiments.methods import STANDARD
 from lab.sweep import Plan, Request
 from tests.lab.conftest import tiny
 
-ALL = (*experiment_names(), *study_names())
+ALL = (*experiment_names(), *ablation_names())
 SIZES = [
     (name, size)
     for name in ALL

@@ -68,7 +68,11 @@ def test_with_none_held_out_hospitals_hold_some_back_while_there_is_a_choice() -
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("seed", 7, "seed can't be changed with --set: a comparison has several: --seeds"),
+        (
+            "seed",
+            7,
+            "seed can't be changed with --set: a comparison has several seeds: use --seeds",
+        ),
         ("examples", 12, "use --examples"),
         ("hospitals", 12, "use --hospitals"),
         ("dataset", "digits", "use --dataset NAME:PATH"),
@@ -81,7 +85,7 @@ def test_with_none_held_out_hospitals_hold_some_back_while_there_is_a_choice() -
         ("daisy-period", 0, "daisy-period must be at least 1 in a comparison, got 0"),
         ("round", 5, "did you mean rounds\\? docs/settings.md lists all"),
         ("zzz", 5, "zzz is not a setting: docs/settings.md lists all"),
-        ("learning-rate", "fast", "learning-rate must be a number, or several with commas"),
+        ("learning-rate", "fast", "learning-rate must be one or more comma-separated numbers"),
         ("learning-rate", -1, "learning-rate must be more than 0"),
         ("held-out", 4000, "lower hospitals, examples or held-out"),
     ],
@@ -96,8 +100,8 @@ def test_what_cannot_be_set_is_refused_with_the_reason(
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
-        ("image-folder", "image-folder needs a place: --dataset image-folder:PATH"),
-        ("csv", "csv needs a place: --dataset csv:PATH"),
+        ("image-folder", "image-folder needs a path: --dataset image-folder:PATH"),
+        ("csv", "csv needs a path: --dataset csv:PATH"),
         ("csv:/nowhere.csv", "--dataset csv:/nowhere.csv: there is no such file or folder"),
         ("image-folder:/nowhere", "--dataset image-folder:/nowhere: there is no such folder"),
         (f"image-folder:{__file__}", "this is a file, image-folder needs a folder"),

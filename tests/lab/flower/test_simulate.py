@@ -207,11 +207,11 @@ def test_events_are_passed_on_whole_and_once(
     ("flower", "reason"),
     [
         (_flower(events=[START, FAILED]), "quorum: 1 of 2 hospitals answered"),
-        (_flower(events=[START]), "the ServerApp ended without saying how the run went"),
+        (_flower(events=[START]), "the ServerApp ended without reporting a result"),
         (_flower(events=[START, END], summary=False), "the ServerApp ended without a summary"),
         (
             _flower(events=[START, END], status=RunStatus("finished:stopped", "")),
-            "Flower says finished:stopped",
+            "Flower's run status is finished:stopped",
         ),
         (_flower(events=[START], status=EngineError("SuperLink ended")), "SuperLink ended"),
         (

@@ -61,9 +61,7 @@ def test_plots_have_axes_units_legend_task_and_the_papers_level(
     dashed = [line for line in panel.lines if line.get_linestyle() == "--"]
     assert [set(line.get_ydata()) for line in dashed] == [{90.5}]
     for figure in drawn.values():
-        assert (
-            "laptop setting, 2 seeds (the paper's levels: its own sizes)" in figure.get_suptitle()
-        )
+        assert "laptop preset, 2 seeds (the paper's levels: its own sizes)" in figure.get_suptitle()
     left, right = drawn["communication.png"].axes[:2]
     for place in (left, right):
         assert set(lines(place)["all data together"].get_ydata()) == {90.0}

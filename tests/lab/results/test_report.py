@@ -41,7 +41,7 @@ def some_results(**accuracies: tuple[float, ...]) -> dict[str, Any]:
         ((0.87, 0.89, 0.89), "**undecided; the paper reports +2.5: not reproduced.**"),
         (
             (0.87, 0.89, 0.91),
-            "undecided; the paper reports +2.5: whether that holds can't be told with these data.",
+            "undecided; the paper reports +2.5: these data neither confirm nor refute it.",
         ),
         ((0.80, 0.81, 0.80), "**behind; the paper reports +2.5: not reproduced.**"),
         ((0.80, 0.81), "two seeds: no verdict; the paper reports +2.5."),
@@ -52,7 +52,7 @@ def some_results(**accuracies: tuple[float, ...]) -> dict[str, Any]:
         ),
         (
             (0.88, 0.88, 0.88, 0.88, 0.92),
-            "undecided; the paper reports +2.5: whether that holds can't be told with these data.",
+            "undecided; the paper reports +2.5: these data neither confirm nor refute it.",
         ),
         (
             (0.87, 0.89, 0.875, 0.885, 0.88),
@@ -93,13 +93,13 @@ def test_a_lead_with_a_learning_rate_at_an_edge_says_so() -> None:
     assert "| 0.4 ↑ |" in page([results])
 
 
-def test_a_study_marks_edges_in_its_table_and_counts_the_leads_with_one() -> None:
+def test_an_ablation_marks_edges_in_its_table_and_counts_the_leads_with_one() -> None:
     results = some_results(feddc=(0.90, 0.91, 0.90), fedavg_1=(0.88,) * 3, fedavg_b=(0.95,) * 3)
     for row, chosen in zip(results["rows"], (0.1, 0.4, 0.1, 0.1), strict=True):
         row |= {"candidates": {"0.1": 80.0, "0.2": 70.0, "0.4": 75.0}, "learning_rates": [chosen]}
-    block = with_blocks("<!-- study: tiny -->\n<!-- end -->", {"tiny": results})
+    block = with_blocks("<!-- ablation: tiny -->\n<!-- end -->", {"tiny": results})
     assert "| 90.3 ± 0.7 ↓ | 88.0 ± 0.0 ↑ |" in block
-    assert "is at an edge of the grid for some seed (↑, ↓): 1 of 1." in block
+    assert "In 1 of FedDC's 1 leads, one of the two learning rates is at an edge" in block
 
 
 def test_the_page_has_each_variants_own_settings() -> None:
@@ -117,13 +117,13 @@ def test_a_page_says_why_intervals_of_resplit_data_are_wider() -> None:
     assert "corrected resampled t-test" not in page([results])
     for row in results["rows"]:
         row["overlap"] = 0.25
-    assert "with 1/2 + 114/455 for 1/2 in the variance of the mean" in page([results])
+    assert "with 1/2 + 114/455 instead of 1/2 in the variance of the mean" in page([results])
 
 
-def test_every_row_has_its_setting_seeds_machine_seconds_and_the_papers_number() -> None:
+def test_every_row_has_its_preset_seeds_machine_seconds_and_the_papers_number() -> None:
     results = some_results(feddc=(0.90, 0.80), fedavg_1=(0.88, 0.88))
     text = page([results])
-    assert "`feddc lab run tiny --setting laptop --seeds 2`: seeds 0 to 1, 12 s on " in text
+    assert "`feddc lab run tiny --preset laptop --seeds 2`: seeds 0 to 1, 12 s on " in text
     assert results["hardware"]["torch"] in text
     assert "| FedDC(1, 3) | 85.0 ± 5.0 | 50.0 ± 0.0 | 90.5 ± 0.5 | 0.1 | 2 | 24 | 1.0 |" in text
 
@@ -146,16 +146,16 @@ def test_an_unfinished_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_results_of_an_older_version_are_refused_with_what_to_do() -> None:
     old = some_results(feddc=(0.9, 0.9), fedavg_1=(0.8, 0.8)) | {"format": "feddc-results-1"}
-    with pytest.raises(ExperimentError, match="`feddc lab run tiny --run-dir …` makes them anew"):
+    with pytest.raises(ExperimentError, match="run `feddc lab run tiny` again"):
         page([old])
 
 
 def test_blocks_of_studies_are_made_anew_and_the_rest_of_the_page_is_left_alone() -> None:
     results = some_results(feddc=(0.9, 0.91, 0.92), fedavg_1=(0.88,) * 3, fedavg_b=(0.8,) * 3)
-    other = "b\n<!-- study: other -->\nx\n<!-- end -->\n"
-    before = f"a\n<!-- study: tiny -->\nold\n<!-- end -->\n{other}"
+    other = "b\n<!-- ablation: other -->\nx\n<!-- end -->\n"
+    before = f"a\n<!-- ablation: tiny -->\nold\n<!-- end -->\n{other}"
     after = with_blocks(before, {"tiny": results})
-    assert after.startswith("a\n<!-- study: tiny -->\n|")
+    assert after.startswith("a\n<!-- ablation: tiny -->\n|")
     assert after.endswith(f"<!-- end -->\n{other}")
     assert "| 88.0 ± 0.0 | 80.0 ± 0.0 | diverged | +11.0, ahead | +3.0, ahead |" in after
     assert with_blocks(after, {"tiny": results}) == after
@@ -164,7 +164,9 @@ def test_blocks_of_studies_are_made_anew_and_the_rest_of_the_page_is_left_alone(
 def test_verdicts_are_counted_from_the_studies_a_page_shows_each_comparison_once() -> None:
     one = some_results(feddc=(0.9, 0.91, 0.92), fedavg_1=(0.88,) * 3, fedavg_b=(0.9,) * 3)
     two = some_results(feddc=(0.8, 0.81, 0.82), fedavg_1=(0.88,) * 3, fedavg_b=(0.9,) * 3)
-    blocks = "".join(f"<!-- study: {name} -->\n<!-- end -->\n" for name in ("one", "again", "two"))
+    blocks = "".join(
+        f"<!-- ablation: {name} -->\n<!-- end -->\n" for name in ("one", "again", "two")
+    )
     page = f"<!-- counts -->\nold\n<!-- end -->\n{blocks}"
     after = with_blocks(page, {"one": one, "again": one, "two": two, "elsewhere": two})
     assert after.startswith(

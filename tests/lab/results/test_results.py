@@ -161,9 +161,9 @@ def remarks_with(test_sample: int) -> str:
 
 
 def test_a_sample_of_the_test_set_is_named_only_where_the_set_is_larger() -> None:
-    assert "Tested with 114 examples." in remarks_with(1000)
+    assert "Tested on 114 examples." in remarks_with(1000)
     assert "1,000" not in remarks_with(1000)
-    assert "Hospitals' own models and the curves: with 100 of them." in remarks_with(100)
+    assert "Hospitals' own models and the curves: on 100 of them." in remarks_with(100)
 
 
 def with_rates(chosen: list[float], grid: list[float]) -> Row:

@@ -61,7 +61,7 @@ def test_another_trainings_state_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="the checkpoint of another training: delete it"):
         train(central_trial(momentum=0.5), checkpoint=path)
     path.write_bytes(b"no such thing")
-    with pytest.raises(SettingsError, match="is no checkpoint"):
+    with pytest.raises(SettingsError, match="is not a readable checkpoint"):
         train(central_trial(), checkpoint=path)
 
 

@@ -43,7 +43,7 @@ def test_a_process_killed_from_outside_ends_the_sweep_and_what_is_done_is_kept(
     tmp_path: Path,
 ) -> None:
     ours = plan(methods=["feddc", "fedavg-b"], settings={"rounds": 300}, laptop={"seeds": 2})
-    with pytest.raises(SweepFailed, match=r"ended from outside \(exit code -9\)"):
+    with pytest.raises(SweepFailed, match=r"was killed \(exit code -9\)"):
         sweep(ours, RunFolder(tmp_path), watcher=Killer(), stop=never, workers=2)
     kept = RunFolder(tmp_path).records()
     assert kept

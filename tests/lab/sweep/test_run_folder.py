@@ -32,7 +32,7 @@ def never() -> bool:
         (tiny(), tiny(laptop={"learning-rates": [0.1]}), r"learning-rates \[0.1, 0.5\], not"),
         (tiny(), tiny(name="other"), "tiny, not other"),
         (tiny(), tiny(variants=[{"label": "x"}]), "variants"),
-        (tiny(full=tiny().laptop), tiny(full=tiny().laptop), "setting laptop, not full"),
+        (tiny(full=tiny().laptop), tiny(full=tiny().laptop), "preset laptop, not full"),
     ],
 )
 def test_a_folder_grows_by_seeds_and_methods_only(
@@ -40,7 +40,7 @@ def test_a_folder_grows_by_seeds_and_methods_only(
 ) -> None:
     RunFolder.for_request(Request(there, "laptop"), tmp_path)
     before = (tmp_path / "sweep.json").read_text()
-    other = Request(here, "full" if told.startswith("setting") else "laptop")
+    other = Request(here, "full" if told.startswith("preset") else "laptop")
     with pytest.raises(ExperimentError, match=f"{told}.*: choose another --run-dir"):
         RunFolder.for_request(other, tmp_path)
     assert (tmp_path / "sweep.json").read_text() == before
@@ -51,7 +51,7 @@ def test_a_folder_grows_by_seeds_and_methods_only(
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "photos").write_text("")
-    with pytest.raises(ExperimentError, match="no comparison's: choose another"):
+    with pytest.raises(ExperimentError, match="not a run folder: choose another"):
         RunFolder.for_request(REQUEST, tmp_path)
 
 
@@ -158,5 +158,5 @@ def test_a_stopped_command_says_how_much_is_kept(
     monkeypatch.setattr("lab.commands.run_command.sweep", stopped)
     run: Callable[..., int] = run_all
     assert run([REQUEST], run_dir=tmp_path / "run", workers=1, json_output=False) == 130
-    assert "0 trainings are kept" in capsys.readouterr().err
+    assert "0 trainings are saved" in capsys.readouterr().err
     assert (tmp_path / "run" / "clock.json").is_file()

@@ -1,4 +1,4 @@
-"""An exchange where a bell tells who has come back."""
+"""An exchange with a notifier that says which nodes may have replied."""
 
 from collections.abc import Iterable
 
@@ -8,37 +8,30 @@ from flwr.app import Context, Message
 from lab.flower.in_process import InProcessGrid
 from protocol.messages import Hello, Introduction, encode
 from protocol.records import to_records
-from strategies.session import exchange as module
+from strategies.identifiers import NodeId
 from strategies.session.exchange import Answer, Exchange
+from strategies.session.members import WholeRequest
 from strategies.session.reply_notifier import ReplyNotifier
+from tests.fake_clock import FakeClock
 
 NODES = range(100, 112)
 
 
-class Clock:
-    """Time that passes only where somebody waits."""
-
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 class ScriptedNotifier(ReplyNotifier):
-    """Tells of nodes at given times."""
+    """Notifies of nodes at given times."""
 
     available = True
 
-    def __init__(self, clock: Clock, back: dict[int, float]) -> None:
+    def __init__(self, clock: FakeClock, back: dict[int, float]) -> None:
         self._clock, self._back = clock, dict(back)
-        self.rung: list[int] = []
+        self.sent: list[int] = []
 
     def message_sent(self, node: int) -> None:
-        self.rung.append(node)
+        self.sent.append(node)
 
     def wait(self, seconds: float) -> frozenset[int]:
-        self._clock.now += seconds
-        heard = frozenset(n for n, at in self._back.items() if at <= self._clock.now)
+        self._clock.sleep(seconds)
+        heard = frozenset(n for n, at in self._back.items() if at <= self._clock.now())
         self._back = {n: at for n, at in self._back.items() if n not in heard}
         return heard
 
@@ -46,7 +39,7 @@ class ScriptedNotifier(ReplyNotifier):
 class Grid(InProcessGrid):
     """Everybody answers at once; notes who is looked at, and when."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: FakeClock) -> None:
         def introduce(message: Message, _: Context) -> Message:
             reply = Introduction(hospital=f"of {message.metadata.dst_node_id}")
             return Message(to_records(encode(reply)), reply_to=message)
@@ -64,27 +57,31 @@ class Grid(InProcessGrid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         ids = list(message_ids)
-        self.looks.append((self._clock.now, [self._asked[i] for i in ids]))
+        self.looks.append((self._clock.now(), [self._asked[i] for i in ids]))
         return super().pull_messages(ids)
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(module, "time", clock)
-    return clock
+def clock() -> FakeClock:
+    return FakeClock(0.0)
 
 
-def send(grid: Grid, bell: ReplyNotifier, nodes: Iterable[int] = NODES) -> dict[int, Answer]:
-    requests = {node: ("hello", lambda: encode(Hello())) for node in nodes}
-    return Exchange(grid, bell=bell).send(requests, timeout=60, group="hello")
+def send(
+    grid: Grid, notifier: ReplyNotifier, clock: FakeClock, nodes: Iterable[int] = NODES
+) -> dict[int, Answer]:
+    hello = WholeRequest("hello", encode(Hello()))
+    requests = dict.fromkeys(map(NodeId, nodes), hello)
+    exchange = Exchange(grid, notifier=notifier, clock=clock)
+    return dict(exchange.send(requests, timeout=60, group="hello"))
 
 
-def test_each_node_is_rung_for_and_its_reply_fetched_when_it_is_back(clock: Clock) -> None:
-    bell = ScriptedNotifier(clock, {100: 1.0, 101: 0.5})
+def test_the_notifier_learns_of_each_message_and_a_reply_is_fetched_when_it_says_so(
+    clock: FakeClock,
+) -> None:
+    notifier = ScriptedNotifier(clock, {100: 1.0, 101: 0.5})
     grid = Grid(clock)
-    answers = send(grid, bell, (100, 101))
-    assert bell.rung == [100, 101]
+    answers = send(grid, notifier, clock, (100, 101))
+    assert notifier.sent == [100, 101]
     # One at a time: each may be as large as a model.
     assert [nodes for _, nodes in grid.looks] == [[101], [100]]
     assert [round(answers[node].seconds, 1) for node in (100, 101)] == [
@@ -93,9 +90,11 @@ def test_each_node_is_rung_for_and_its_reply_fetched_when_it_is_back(clock: Cloc
     ]
 
 
-def test_who_never_rings_is_looked_at_in_turn_and_few_at_a_time(clock: Clock) -> None:
+def test_nodes_without_a_notification_are_looked_at_in_turn_a_few_at_a_time(
+    clock: FakeClock,
+) -> None:
     grid = Grid(clock)
-    answers = send(grid, ScriptedNotifier(clock, {}))
+    answers = send(grid, ScriptedNotifier(clock, {}), clock)
     assert all(answer.reply is not None for answer in answers.values())
     looked_at: dict[float, list[int]] = {}
     for time, nodes in grid.looks:

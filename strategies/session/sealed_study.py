@@ -1,0 +1,73 @@
+"""A study of hospitals behind agents: who takes part, the secrets, and how a run is kept going."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from operation.clock import Clock
+from protocol.keys import Identity
+from protocol.randomness import SEED_BYTES
+from protocol.study.roster import Roster
+
+from .journal import Journal
+from .observer import Observer
+from .reply_notifier import ReplyNotifier
+
+
+def _new_seed() -> bytes:
+    return secrets.token_bytes(SEED_BYTES)
+
+
+@dataclass(frozen=True)
+class SealedStudy:
+    """What `FedDC` needs to run the sealed protocol with a study's hospitals.
+
+    Parameters
+    ----------
+    roster, coordinator
+        The members, and the identity that signs requests: the one the roster names.
+    experiment
+        The experiment's id; random unless given.
+    route_seed, training_seed
+        The two secrets: routes stay with the coordinator, training streams go to the hospitals.
+        Random unless given.
+    sealed
+        Whether models are sealed for their recipients in hand-overs, so that nobody in between can
+        read them. Real hospitals insist on it.
+    quorum, quorum_wait
+        Fraction of the drawn hospitals that must answer for a leg to count, and the seconds to wait
+        for missing ones before the experiment ends with an error.
+    start_timeout
+        Seconds to wait at the start until every member is connected.
+    journal
+        Keeps the experiment's state. With a journal on disk a killed run can be resumed: call
+        `start` on a new FedDC with the same settings, secrets, id and journal.
+    newest_roster
+        Returns the study's roster. One that is newer than the experiment's opens a new generation
+        after the next aggregation, with the members that have pinned it.
+    notifier
+        Notifies when a reply may be ready; without one, replies are polled for.
+    observer
+        Receives progress events.
+    clock
+        Measures and waits; tests move it.
+    """
+
+    roster: Roster
+    coordinator: Identity = field(repr=False)
+    experiment: str = field(default_factory=lambda: secrets.token_hex(8))
+    route_seed: bytes = field(default_factory=_new_seed, repr=False)
+    training_seed: bytes = field(default_factory=_new_seed, repr=False)
+    sealed: bool = True
+    quorum: float = 0.5
+    quorum_wait: float = 0.0
+    start_timeout: float = 120.0
+    journal: Journal = field(default_factory=Journal)
+    newest_roster: Callable[[], Roster | None] = lambda: None
+    notifier: ReplyNotifier | None = None
+    observer: Observer = field(default_factory=Observer)
+    clock: Clock = field(default_factory=Clock)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.quorum <= 1:
+            raise ValueError(f"quorum must be more than 0 and at most 1, got {self.quorum}")

@@ -1,0 +1,50 @@
+"""The Grid that a wrapped strategy sees while it configures a leg."""
+
+from collections.abc import Iterable, Sequence
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from operation.flower.grid import Run
+
+
+class CohortView(Grid):
+    """A Grid on which exactly the leg's cohort is connected; nothing can be sent through it."""
+
+    def __init__(self, grid: Grid, nodes: Sequence[int]) -> None:
+        self._grid = grid
+        self._nodes = list(nodes)
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self._nodes)
+
+    @property
+    def run(self) -> Run:
+        return self._grid.run
+
+    def set_run(self, run: Run) -> None:
+        raise RuntimeError(_READ_ONLY)
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        raise RuntimeError(_READ_ONLY)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        raise RuntimeError(_READ_ONLY)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        raise RuntimeError(_READ_ONLY)
+
+
+_READ_ONLY = "a wrapped strategy configures a leg and aggregates; sending is FedDC's part"
