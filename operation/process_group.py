@@ -9,11 +9,12 @@ import os
 import shutil
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from . import signals
 
 MARK = "FLWR_HOME"
 VISIBLE = Path("/proc/self/environ").exists()  # Linux; elsewhere Flower and Ray end their own
@@ -32,7 +33,7 @@ def new_home() -> Iterator[Path]:
     try:
         yield home
     finally:
-        with _undisturbed():
+        with signals.ignored():  # of a second Ctrl-C
             clear(home)
 
 
@@ -96,20 +97,3 @@ def _read(pid: int, name: str) -> bytes:
 def _short_enough() -> str | None:
     usual = Path(tempfile.gettempdir()).resolve() / "feddc-12345678"
     return None if len(os.fsencode(usual)) <= _LONGEST_FOLDER else "/tmp"  # noqa: S108 (mkdtemp)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Finish clearing up even when the user presses Ctrl-C once more."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {
-        number: signal.signal(number, signal.SIG_IGN)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -4,7 +4,7 @@ A second spelling of the same request would be a second request.
 """
 
 import json
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -13,8 +13,13 @@ _M = TypeVar("_M", bound=BaseModel)
 
 def canonical_json(model: BaseModel) -> bytes:
     """Return the only accepted form; equal models are equal bytes."""
-    fields: dict[str, Any] = model.model_dump(mode="json")
-    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+    return canonical_bytes(model.model_dump(mode="json"))
+
+
+def canonical_bytes(value: object, *, ensure_ascii: bool = True) -> bytes:
+    """Return a value as JSON with sorted keys and no white space."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=ensure_ascii)
+    return text.encode()
 
 
 def read_canonical(adapter: TypeAdapter[_M], data: bytes) -> _M:

@@ -7,7 +7,6 @@ import ctypes
 import logging
 import os
 import resource
-import signal
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ from client_app.configuration import Configuration
 from client_app.hospital_folder import HospitalFolder
 from client_app.state.sqlite_store import SqliteStore
 from client_app.unix_groups import group_number
+from operation import signals
 from operation.unix_socket import listening
 from protocol import __version__
 from protocol.study.roster import Roster
@@ -78,9 +78,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self.handle_exit)
+        signals.catch(self.handle_exit)
         yield
 
 

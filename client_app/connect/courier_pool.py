@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from client_app import courier as courier  # imported for the copies, which find it done
+from operation import signals
 from operation.clock import Clock
 from operation.flower.tasks import AcquiredTask, TaskSource, run_clientapp
 
@@ -29,7 +30,6 @@ _SETTLE_SECONDS = 0.15
 # Flower notices a killed courier after 60 s, but not one killed before it had its message: then
 # the SuperNode would wait for ever.
 _STUCK_SECONDS = 90.0
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Couriers:
@@ -88,8 +88,7 @@ class Couriers:
 def _be_a_courier(address: str, token: str, executor: int) -> NoReturn:
     code = 1
     try:
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
+        signals.restore_defaults()
         random.seed()  # its pauses are not to be those of all the others
         time.sleep(_SETTLE_SECONDS)
         run_clientapp(address, token, insecure=True, parent_pid=executor)

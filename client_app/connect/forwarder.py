@@ -26,7 +26,7 @@ from .upstream import BUFFER_BYTES, NoWayOut, Place, WayOut
 logger = logging.getLogger("feddc.forwarder")
 
 # A SuperNode has a handful of connections; hostile code shall not have as many as it likes.
-_CONNECTIONS = 64
+CONNECTIONS = 64
 _IDLE_SECONDS = 900.0
 _GREETING_SECONDS = 60.0
 _BACKLOG = 16
@@ -38,11 +38,7 @@ def main() -> None:
     log_lines.configure(options.log, terminal=True)
     if options.quiet:
         logger.setLevel(logging.WARNING)
-    forwarder = Forwarder(
-        WayOut.find(options.to, os.environ),
-        connections=options.connections,
-        idle_seconds=options.idle,
-    )
+    forwarder = Forwarder(WayOut.find(options.to, os.environ))
     try:
         asyncio.run(_until_told_to_stop(forwarder, options.listen))
     except (SocketTaken, OSError) as error:
@@ -53,13 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m client_app.connect.forwarder", description=__doc__
     )
-    place, seconds = _place, float
-    parser.add_argument("--listen", required=True, type=place, help="HOST:PORT or unix:PATH")
-    parser.add_argument("--to", required=True, type=place, help="HOST:PORT or unix:PATH")
-    parser.add_argument("--connections", type=int, default=_CONNECTIONS, help="at most, at once")
-    parser.add_argument(
-        "--idle", type=seconds, default=_IDLE_SECONDS, help="seconds without a byte, then it ends"
-    )
+    parser.add_argument("--listen", required=True, type=_place, help="HOST:PORT or unix:PATH")
+    parser.add_argument("--to", required=True, type=_place, help="HOST:PORT or unix:PATH")
     parser.add_argument("--log", type=Path, help="a file for JSON lines, besides the terminal")
     parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
     return parser
@@ -88,7 +79,6 @@ class Forwarder:
     """Carries each connection it accepts to the one address."""
 
     way: WayOut
-    connections: int = _CONNECTIONS
     idle_seconds: float = _IDLE_SECONDS
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _count: int = 0
@@ -120,7 +110,7 @@ class Forwarder:
 
     def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
         self._count += 1
-        if len(self._tasks) >= self.connections:
+        if len(self._tasks) >= CONNECTIONS:
             logger.warning("connection %d: one too many, turned away", self._count)
             writer.transport.abort()
             return

@@ -20,7 +20,8 @@ from client_app.hospital_folder import HospitalFolder
 from operation import log_lines
 from operation.flower.environment import flower_environment
 from operation.supervision import Program, keep_running
-from protocol.study.connection import Address, Connection, ConnectionFileError
+from protocol.address import Address
+from protocol.study.connection import Connection, ConnectionFileError
 
 _SOCKET = Path("socket") / "agent.sock"
 _KNOWN_AS = "SuperNode ID: "

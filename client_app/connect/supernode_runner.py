@@ -7,14 +7,13 @@ the couriers are not Flower's to start, but forked here (see couriers.py).
 """
 
 import os
-import signal
 import subprocess
 import sys
 import time
 from types import FrameType
 from typing import NoReturn
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+from operation import signals
 
 
 def main() -> NoReturn:
@@ -26,8 +25,7 @@ def main() -> NoReturn:
     def pass_on(number: int, frame: FrameType | None) -> None:
         supernode.terminate()
 
-    for number in _SIGNALS:
-        signal.signal(number, pass_on)
+    signals.catch(pass_on)
     code = _accompany(supernode, port)
     sys.exit(code if code >= 0 else 128 - code)
 

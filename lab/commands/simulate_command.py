@@ -1,7 +1,6 @@
 """`feddc simulate`: run FedDC on simulated hospitals."""
 
 import json
-import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 import typer
 from rich.console import Console
 
+from operation import signals
 from operation.set_options import parse_set_options
 
 if TYPE_CHECKING:  # these import torch, which `feddc --help` can do without
@@ -212,13 +212,5 @@ def _signals_as_exceptions() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stopped(number)
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # A signal that is ignored stays so: that is how nohup keeps a command alive.
-    before = {n: h for n in numbers if (h := signal.getsignal(n)) is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, stop)
-    try:
+    with signals.caught(stop):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from protocol.canonical import canonical_bytes
 from protocol.keys import (
     IDENTITY_BYTES,
     SIGNATURE_BYTES,
@@ -109,7 +110,7 @@ class _Form(BaseModel):
 
 def _content(name: str, identity: bytes, transport: str) -> bytes:
     fields = {"identity": identity.hex(), "name": name, "transport": transport, "version": 1}
-    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+    return canonical_bytes(fields)
 
 
 def _transport_key(line: str) -> EllipticCurvePublicKey:

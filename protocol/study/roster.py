@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from protocol.canonical import canonical_bytes
 from protocol.keys import (
     IDENTITY_BYTES,
     SIGNATURE_BYTES,
@@ -64,7 +64,7 @@ class Roster:
     @cached_property
     def content(self) -> bytes:
         """The roster in canonical form: what is signed, fingerprinted and pinned."""
-        return _canonical(
+        return canonical_bytes(
             {
                 "version": 1,
                 "study": self.study,
@@ -170,7 +170,3 @@ class _Form(_Strict):
     generation: Annotated[int, Field(ge=1, lt=2**31)]
     coordinator: _Identity
     members: Annotated[list[_MemberForm], Field(min_length=2, max_length=MAX_MEMBERS)]
-
-
-def _canonical(value: object) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

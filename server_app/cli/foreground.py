@@ -1,7 +1,6 @@
 """An experiment in the foreground: followed in the terminal to its end, then its result."""
 
 import json
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
+from operation import signals
 from operation.terminal import console, fail
 
 from .shared import experiment_errors_in_one_line
@@ -70,15 +70,8 @@ def _ctrl_c_detaches() -> Iterator[None]:
     def detach(number: int, frame: object) -> None:
         raise _Detached
 
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:  # as under nohup
+    with signals.caught(detach, (signals.SIGINT,)):
         yield
-        return
-    signal.signal(signal.SIGINT, detach)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _print_outcome(

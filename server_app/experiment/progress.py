@@ -18,6 +18,8 @@ from rich.progress import (
 )
 from rich.table import Column, Table
 
+from operation.terminal import byte_size
+
 Event = dict[str, Any]
 
 _LINE_SECONDS = 5.0
@@ -137,7 +139,7 @@ def closing_table(summary: dict[str, Any], run_dir: Path) -> Table:
         "(each hospital's own model)",
         "legs": f"{summary['legs']} = {summary['hand_overs']} hand-overs "
         f"+ {summary['aggregations']} aggregations",
-        "sent": f"{_size(summary['bytes_up'])} up, {_size(summary['bytes_down'])} down",
+        "sent": f"{byte_size(summary['bytes_up'])} up, {byte_size(summary['bytes_down'])} down",
         "hand-overs": {True: "sealed", False: "not sealed", None: "none"}[summary["sealed"]],
         "time": f"{summary['seconds']:.1f} s",
         "run folder": str(run_dir),
@@ -151,11 +153,3 @@ def closing_table(summary: dict[str, Any], run_dir: Path) -> Table:
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

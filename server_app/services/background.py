@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from operation import files, process_group
-from protocol.study.connection import Address
+from protocol.address import Address
 from server_app.study.study_folder import INTERNAL_HOST, Study
 
 from . import nginx

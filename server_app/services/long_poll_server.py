@@ -10,7 +10,6 @@ hospitals a few seconds.
 import argparse
 import asyncio
 import logging
-import signal
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Generator
@@ -21,8 +20,9 @@ from typing import Any
 import httpx
 import uvicorn
 
+from operation import signals
 from operation.flower.pull_request import node_of
-from protocol.study.connection import Address
+from protocol.address import Address
 
 from .long_poll import PATH, LongPollGateway, PollReply
 
@@ -131,8 +131,7 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self.handle_exit)
+        signals.catch(self.handle_exit, (signals.SIGTERM, signals.SIGINT))
         yield
 
 

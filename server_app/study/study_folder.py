@@ -9,8 +9,9 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from operation import files
 from operation.config import Scalar, SettingsError, SettingsGroup
+from protocol.address import Address
 from protocol.keys import Identity, InvalidKey
-from protocol.study.connection import Address, Connection
+from protocol.study.connection import Connection
 from protocol.study.roster import Roster, RosterError, check_name
 
 FOLDER_VARIABLE = "FEDDC_STUDY"  # the study's folder, for the ServerApp that the SuperLink starts

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from client_app.connect.forwarder import CONNECTIONS
 from client_app.connect.upstream import Place, Proxy, WayOut
 
 ROOT = Path(__file__).parents[2]
@@ -299,8 +300,8 @@ def test_nobody_is_troubled_by_a_connection_that_says_nothing(
 def test_one_connection_too_many_is_turned_away_and_room_comes_back(
     start: Start, coordinator: _Coordinator
 ) -> None:
-    with start(coordinator.address, "--connections", "2") as forwarder:
-        callers = [forwarder.connect() for _ in range(2)]
+    with start(coordinator.address) as forwarder:
+        callers = [forwarder.connect() for _ in range(CONNECTIONS)]
         for caller in callers:
             caller.sendall(b"there?")
             assert caller.recv(10) == b"yes"
@@ -308,7 +309,7 @@ def test_one_connection_too_many_is_turned_away_and_room_comes_back(
         forwarder.wait_for("one too many")
         for caller in callers:
             caller.close()
-        forwarder.wait_for("connection 2: (closed|broken off)")
+        forwarder.wait_for(f"connection {CONNECTIONS}: (closed|broken off)")
         assert forwarder.say(b"hello") == b"you said hello"
 
 

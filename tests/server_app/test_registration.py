@@ -15,7 +15,8 @@ from client_app.check.reachability import why_unreachable
 from client_app.enrol.enrolment import initialise, renew_transport_key
 from client_app.hospital_folder import HospitalFolder
 from operation.flower.control_api import pack
-from protocol.study.connection import Address, Connection
+from protocol.address import Address
+from protocol.study.connection import Connection
 from server_app.study.creation import create_study
 from server_app.study.registration import control, register_members
 from tests.processes import children, is_alive, wait_until
