@@ -31,7 +31,7 @@ class AlgorithmSettings(MethodSettings):
         "seconds to wait for a quorum before the run ends with an error",
         ge=0,
         advice="The missing hospitals are asked again meanwhile. In a real study make it hours: a "
-        "run that has ended can be resumed, but somebody has to do it.",
+        "run that has ended is not resumed automatically.",
     )
     leg_timeout: float = setting(
         600.0,

@@ -20,7 +20,7 @@ _END_SECONDS = 15.0
 
 
 class RunError(Exception):
-    """An experiment can't be started, resumed or stopped; the message says what to do."""
+    """An experiment cannot be started, resumed or stopped; the message says what to do."""
 
 
 def start(api: ControlApi, experiment: Experiment) -> FlowerRun:

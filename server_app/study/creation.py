@@ -12,7 +12,8 @@ from server_app.experiment.experiment_folder import deployed_keys
 
 from . import certificates
 from .compose import compose_file
-from .study_folder import Study, StudyError, StudyFile
+from .study_file import StudyFile
+from .study_folder import Study, StudyError
 
 _GROUPS: tuple[tuple[str, type[SettingsGroup]], ...] = (
     ("The task: fill this in", TaskSettings),
@@ -54,7 +55,7 @@ def create_study(
     files.write_new(study.settings_file, settings_template().encode(), mode=0o644)
     files.write_new(folder / "compose.yaml", compose_file(study).encode(), mode=0o644)
     # Last: it marks the folder as a study's.
-    files.write_new(folder / "study.toml", _toml(file).encode(), mode=0o644)
+    files.write_new(folder / "study.toml", file.to_toml().encode(), mode=0o644)
     study.write_connection()
     files.sync_folder(folder)
     return study
@@ -74,7 +75,3 @@ def settings_template() -> str:
         lines += ["", f"# {title}", *toml_lines(fields, defaults)]
         written |= fields.keys()
     return "\n".join(lines) + "\n"
-
-
-def _toml(file: StudyFile) -> str:
-    return "\n".join(toml_lines(file.fields(), file.as_config())) + "\n"

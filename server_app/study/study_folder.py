@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationInfo, field_validator
-
 from operation import files
-from operation.config import Scalar, SettingsError, SettingsGroup
+from operation.config import Scalar, SettingsError
 from protocol.address import Address
 from protocol.keys import Identity, InvalidKey
 from protocol.study.connection import Connection
-from protocol.study.roster import Roster, RosterError, check_name
+from protocol.study.roster import Roster, RosterError
+
+from .study_file import StudyFile
 
 FOLDER_VARIABLE = "FEDDC_STUDY"  # the study's folder, for the ServerApp that the SuperLink starts
 INTERNAL_HOST = "127.0.0.1"
@@ -20,31 +20,6 @@ INTERNAL_HOST = "127.0.0.1"
 
 class StudyError(Exception):
     """A file in the study's folder is missing or wrong; the message says what to do."""
-
-
-class StudyFile(SettingsGroup):
-    """study.toml."""
-
-    name: str = Field(description="name of the study on its roster")
-    address: str = Field(description="where hospitals reach the coordinator, HOST:PORT")
-    listen: str = Field(description="where the proxy listens on this machine, HOST:PORT")
-    internal_port: int = Field(
-        28000,
-        ge=1,
-        le=65534,
-        description="port of the SuperLink, on this machine only; long polling uses the next one",
-    )
-
-    @field_validator("name")
-    @classmethod
-    def _fits_a_roster(cls, name: str) -> str:
-        return check_name(name)
-
-    @field_validator("address", "listen")
-    @classmethod
-    def _is_an_address(cls, text: str, info: ValidationInfo) -> str:
-        Address.parse(text)
-        return text
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def write_roster(study: Study) -> tuple[Roster, bool]:
         if last is not None and is_new:
             roster = Roster.make(study.name, last.generation + 1, identity.public, members)
     except RosterError as error:
-        raise EnrolmentError(f"the members can't be on one roster: {error}") from error
+        raise EnrolmentError(f"the members cannot be on one roster: {error}") from error
     signed = roster.signed(identity)
     if is_new:
         files.replace(study.roster_file, signed)
