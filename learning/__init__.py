@@ -1,1 +1,1 @@
-"""What is trained on what: models, data sets, splits, trainer, metrics."""
+"""Models, data sets, splits, the local trainer and metrics. All of PyTorch is used here."""

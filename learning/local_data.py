@@ -1,4 +1,4 @@
-"""A hospital's data: its own, or its part of a simulated study's one data set."""
+"""A hospital's data: its own files, or its partition of a simulated study's data set."""
 
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from .data import (
 )
 from .settings import LocalSettings
 
-# What is held out must be the same after every restart, or it would have been trained on.
+# Fixed: after a restart the same examples must be held out, or the model has trained on them.
 _HELD_OUT_SEED = 0
 _OF_ONE_SIZE = {
     "breast-cancer",
@@ -35,7 +35,7 @@ _OF_ONE_SIZE = {
 def load_own(
     local: LocalSettings, name: str, *, classes: tuple[str, ...] = (), standardise: bool = True
 ) -> Partition:
-    """Load all that a real hospital has: its test set, or `test-fraction` of it, is held out."""
+    """Load a real hospital's data; its test set, or `test-fraction` of the data, is held out."""
     dataset = load(
         local.dataset,
         folder=_folder(local),
@@ -47,13 +47,13 @@ def load_own(
 
 @lru_cache(maxsize=1)
 def load_dataset(local: LocalSettings, seed: int) -> Dataset:
-    """Load the data set that the settings name; `seed` draws its test set."""
+    """Load the configured data set; `seed` draws its test set."""
     return load(local.dataset, folder=_folder(local), seed=seed, options=_options(local))
 
 
 @lru_cache(maxsize=1)
 def load_partitions(local: LocalSettings, hospitals: int, seed: int) -> tuple[Partition, ...]:
-    """Return every hospital's share of the training pool, sorted by name."""
+    """Return every hospital's partition of the training pool, sorted by name."""
     how = SplitOptions(
         kind=local.split,
         hospitals=hospitals,

@@ -1,4 +1,4 @@
-"""What training minimises, and what a model's output predicts."""
+"""Loss functions, and predictions from a model's outputs."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ Loss = Literal["cross-entropy", "hinge"]
 
 
 def loss_of(loss: Loss, outputs: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean loss of a batch. Hinge takes one margin per example, labels 0 and 1."""
+    """Return the mean loss of a batch. Hinge loss takes one margin per example, labels 0 and 1."""
     if loss == "hinge":
         signs = (2 * labels - 1).to(outputs.dtype)
         return functional.relu(1 - signs * outputs.squeeze(-1)).mean()

@@ -1,4 +1,4 @@
-"""How good a model is on some examples, in eval mode."""
+"""Evaluate a model on examples, in eval mode."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ _BATCH = 512
 
 @dataclass(frozen=True)
 class Metrics:
-    """Loss and accuracy; balanced accuracy is the mean over the classes that occur."""
+    """Loss and accuracy; balanced accuracy is the mean accuracy over the classes that occur."""
 
     loss: float
     accuracy: float

@@ -1,12 +1,13 @@
 """The update rules SGD and Adam, as functions on named tensors: one model or a stack of models.
 
-Everything is elementwise, so the same lines train one model and, with a leading client dimension
-on every tensor, many at once. The results are those of `torch.optim.SGD` and `torch.optim.Adam`.
+All operations are elementwise, so the same code trains one model or, with a leading client
+dimension on every tensor, many at once. The results are those of `torch.optim.SGD` and
+`torch.optim.Adam`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -17,9 +18,9 @@ State = dict[str, torch.Tensor]
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """Which rule, and its constants; `betas` and `eps` are Adam's, `momentum` is SGD's.
+    """An update rule and its constants; `betas` and `eps` are Adam's, `momentum` is SGD's.
 
-    Weight decay is an L2 penalty in both, added to the gradient.
+    Weight decay is an L2 penalty for both, added to the gradient.
     """
 
     kind: Literal["sgd", "adam"]
@@ -37,11 +38,14 @@ def step(
     state: State,
     learning_rate: float,
 ) -> None:
-    """Update parameters and state in place; every parameter needs its gradient."""
-    if spec.kind == "adam":
-        _adam_step(spec, parameters, gradients, state, learning_rate)
+    """Update parameters and state in place; every parameter needs a gradient."""
+    update = _Update(spec, parameters, gradients, state, learning_rate)
+    if spec.kind == "sgd":
+        _sgd_step(update)
+    elif _fits_fused(state["step"], parameters):
+        _fused_adam_step(update)
     else:
-        _sgd_step(spec, parameters, gradients, state, learning_rate)
+        _adam_step(update)
 
 
 def initial_state(
@@ -49,8 +53,8 @@ def initial_state(
 ) -> State:
     """Return the state before the first step; empty for plain SGD.
 
-    For a stack of models, `stacked` gives each its own step counter, so that the state can be
-    permuted, reset and taken apart model by model like the parameters.
+    With `stacked` each model of a stack has its own step counter, so that the state can be
+    permuted, reset and split model by model, like the parameters.
     """
     if spec.kind == "adam":
         state = {
@@ -63,41 +67,45 @@ def initial_state(
         return state | {"step": torch.zeros(models, dtype=torch.int64, device=first.device)}
     if spec.momentum == 0:
         return {}
-    # torch starts the buffer with the first gradient; from zero the rule gives the same.
+    # torch initialises the buffer with the first gradient; starting from zero gives the same.
     return {f"momentum/{name}": torch.zeros_like(value) for name, value in parameters.items()}
 
 
-def _sgd_step(
-    spec: OptimizerSpec,
-    parameters: Mapping[str, torch.Tensor],
-    gradients: Mapping[str, torch.Tensor],
-    state: State,
-    learning_rate: float,
-) -> None:
-    for name, parameter in parameters.items():
-        gradient = _with_decay(gradients[name], parameter, spec.weight_decay)
+class _Update(NamedTuple):
+    """The arguments of `step`."""
+
+    spec: OptimizerSpec
+    parameters: Mapping[str, torch.Tensor]
+    gradients: Mapping[str, torch.Tensor]
+    state: State
+    learning_rate: float
+
+
+def _sgd_step(update: _Update) -> None:
+    spec, state = update.spec, update.state
+    for name, parameter in update.parameters.items():
+        gradient = _with_decay(update.gradients[name], parameter, spec.weight_decay)
         if spec.momentum != 0:
             gradient = state[f"momentum/{name}"].mul_(spec.momentum).add_(gradient)
-        parameter.add_(gradient, alpha=-learning_rate)
+        parameter.add_(gradient, alpha=-update.learning_rate)
 
 
-def _adam_step(
-    spec: OptimizerSpec,
-    parameters: Mapping[str, torch.Tensor],
-    gradients: Mapping[str, torch.Tensor],
-    state: State,
-    learning_rate: float,
-) -> None:
-    if _fits_fused(state["step"], parameters):
-        _fused_adam_step(spec, parameters, gradients, state, learning_rate)
-        return
+# Adam exists twice. The rule below takes any tensors: one model, or a stack whose models have done
+# different numbers of steps. torch's fused kernel takes only what `_fits_fused` accepts, but it
+# makes one pass over memory, in which a large stack spends most of its time: with it the engine
+# trains `benchmarks.engine`'s MLP 1.6 times as fast. Tests compare the stack with single models,
+# and these with `torch.optim.Adam`.
+
+
+def _adam_step(update: _Update) -> None:
+    spec, state = update.spec, update.state
     beta1, beta2 = spec.betas
     # Bias corrections in float64: 1 − 0.999^step has lost half its digits in float32.
     steps = state["step"].add_(1).to(torch.float64)
-    step_size = learning_rate / (1 - torch.pow(beta1, steps))
+    step_size = update.learning_rate / (1 - torch.pow(beta1, steps))
     root_correction = (1 - torch.pow(beta2, steps)).sqrt_()
-    for name, parameter in parameters.items():
-        gradient = _with_decay(gradients[name], parameter, spec.weight_decay)
+    for name, parameter in update.parameters.items():
+        gradient = _with_decay(update.gradients[name], parameter, spec.weight_decay)
         m = state[f"m/{name}"].lerp_(gradient, 1 - beta1)
         v = state[f"v/{name}"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         scaled = v.sqrt().div_(_per_model(root_correction, parameter)).add_(spec.eps)
@@ -107,7 +115,7 @@ def _adam_step(
 
 
 def _fits_fused(steps: torch.Tensor, parameters: Mapping[str, torch.Tensor]) -> bool:
-    """Tell whether torch's fused kernel can take the stack: it knows one step for all models."""
+    """Return whether torch's fused kernel can update the stack: all models at the same step."""
     return (
         steps.ndim == 1
         and all(parameter.is_contiguous() for parameter in parameters.values())
@@ -115,29 +123,22 @@ def _fits_fused(steps: torch.Tensor, parameters: Mapping[str, torch.Tensor]) -> 
     )
 
 
-def _fused_adam_step(
-    spec: OptimizerSpec,
-    parameters: Mapping[str, torch.Tensor],
-    gradients: Mapping[str, torch.Tensor],
-    state: State,
-    learning_rate: float,
-) -> None:
-    """Do the same in one pass over memory, which a large stack spends most of its time on."""
-    beta1, beta2 = spec.betas
+def _fused_adam_step(update: _Update) -> None:
+    spec, parameters, state = update.spec, update.parameters, update.state
     steps = state["step"].add_(1)
-    # It takes the step as a float32, one tensor for each parameter.
+    # The kernel takes the step as float32, one tensor for each parameter.
     step = steps[0].to(torch.float32)
     torch._fused_adam_(
         list(parameters.values()),
-        [gradients[name].contiguous() for name in parameters],
+        [update.gradients[name].contiguous() for name in parameters],
         [state[f"m/{name}"] for name in parameters],
         [state[f"v/{name}"] for name in parameters],
         [],
         [step] * len(parameters),
         amsgrad=False,
-        lr=learning_rate,
-        beta1=beta1,
-        beta2=beta2,
+        lr=update.learning_rate,
+        beta1=spec.betas[0],
+        beta2=spec.betas[1],
         weight_decay=spec.weight_decay,
         eps=spec.eps,
         maximize=False,
@@ -151,7 +152,7 @@ def _with_decay(
 
 
 def _per_model(factor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """Shape one number, or one per model of a stack, for multiplying `parameter`."""
-    # Of the parameter's type first: float64 here would pull a float32 stack's arithmetic with it.
+    """Reshape one factor, or one per model of a stack, so that it broadcasts over `parameter`."""
+    # Convert first: a float64 factor would promote the arithmetic of a float32 stack.
     factor = factor.to(parameter.dtype)
     return factor.reshape(-1, *[1] * (parameter.ndim - 1)) if factor.ndim else factor

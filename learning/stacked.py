@@ -1,9 +1,9 @@
 """One network for a stack of models: every layer computes all models of the stack at once.
 
-Activations have two leading dimensions, (models, examples, …). The layers below do with them what
-torch's own do for each model alone; what stands between layers (a residual sum, a ReLU) works on
-any shape and stays as the network has it. A network that can't be stacked says so and is trained
-model by model.
+Activations have two leading dimensions, (models, examples, …). The layers below compute for each
+model what torch's own layers compute for one; operations between layers (a residual sum, a ReLU)
+work on any shape and are unchanged. A network that can't be stacked raises NotStackable and is
+trained model by model.
 """
 
 import copy
@@ -23,7 +23,7 @@ _TRIAL_EXAMPLES = 3
 
 
 class NotStackable(ValueError):
-    """The network has something that is only known for one model at a time."""
+    """The network has a layer or operation without a stacked form."""
 
 
 class StackedNetwork:
@@ -40,7 +40,7 @@ class StackedNetwork:
         self._check(network, shape)
 
     def load(self, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]) -> None:
-        """Compute with these stacked tensors from now on; running statistics change in place."""
+        """Use these stacked tensors; running statistics are updated in place."""
         for tensors in (parameters, buffers):
             for name, tensor in tensors.items():
                 attributes, attribute = self._owners[name]
@@ -59,7 +59,7 @@ class StackedNetwork:
             for name in module.state_dict(keep_vars=True):
                 self._owners[f"{path}{name}"] = (vars(stacked), name)
             return stacked
-        # Not `named_children`, which names a module that stands in two places once.
+        # `named_children` would list a module that is used twice only once.
         children = {name: child for name, child in module._modules.items() if child is not None}
         if not children:
             raise NotStackable(f"no stacked form of {type(module).__name__}")
@@ -69,7 +69,7 @@ class StackedNetwork:
         return clone
 
     def _check(self, network: Network, shape: tuple[int, ...]) -> None:
-        """Compare with the network itself: a forward of its own may do what no layer shows."""
+        """Compare with the network itself: a custom forward may do more than its layers."""
         module = copy.deepcopy(network.module).train()
         features = torch.randn(
             (2, _TRIAL_EXAMPLES, *shape),
@@ -106,9 +106,9 @@ class _StackedLinear(nn.Module):
 
 
 class _Affine(torch.autograd.Function):
-    """x·Wᵀ + b of every model, with gradients by the products that are fastest on a CPU.
+    """x·Wᵀ + b of every model, with the gradient products that are fastest on a CPU.
 
-    Torch's own backward gives Wᵀ's gradient, which the optimiser would have to copy into W's order.
+    Torch's own backward returns the gradient of Wᵀ, which the optimiser would have to transpose.
     """
 
     @staticmethod
@@ -213,9 +213,9 @@ class _StackedFlatten(nn.Module):
 
 
 def _wide(x: Tensor) -> Tensor:
-    """Put the models side by side as channels: (examples, models · channels, …).
+    """Arrange the models as channels: (examples, models · channels, …).
 
-    What the layers below return has this order in memory already, so that nothing is copied.
+    The layers below return tensors in this memory order already, so nothing is copied.
     """
     return x.transpose(0, 1).flatten(1, 2)
 
@@ -225,7 +225,7 @@ def _apart(y: Tensor, models: int) -> Tensor:
 
 
 def _flat(tensor: Tensor | None) -> Tensor | None:
-    # A view: running statistics change in place.
+    # A view: running statistics are updated in place.
     return None if tensor is None else tensor.view(-1)
 
 

@@ -1,4 +1,4 @@
-"""Local training: one mini-batch step a round, the same on every machine and in any leg."""
+"""Local training: one mini-batch step per round, independent of machine and leg."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ Layout = dict[str, tuple[tuple[int, ...], np.dtype[np.generic]]]
 
 
 class Streams(Protocol):
-    """Where a trainer's randomness comes from: one hospital's streams, named by round."""
+    """A trainer's source of randomness: one hospital's streams, keyed by round."""
 
     def batch(self, round_: int, examples: int, size: int) -> NDArray[np.int64]:
         """Draw the round's mini-batch, `size` of `examples` rows without replacement."""
 
     def dropout_seed(self, round_: int) -> int:
-        """Return the seed of everything random inside the network in this round."""
+        """Return the seed for random operations inside the network in this round."""
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What the model maps: examples of this shape to that many classes."""
+    """The task of a model: the shape of an example and the number of classes."""
 
     shape: tuple[int, ...]
     classes: int
@@ -69,7 +69,7 @@ class Network:
         self.module: nn.Module = module.to(self.device, self.dtype).to(memory_format=memory_format)
         trainable = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
         self.parameters: dict[str, Tensor] = dict(trainable)
-        # By identity, not by name: a weight that two layers share has two names in a state.
+        # By identity: a weight shared by two layers has two names in the state.
         shared = {id(parameter) for parameter in trainable.values()}
         self.buffers: dict[str, Tensor] = {
             name: tensor
@@ -79,11 +79,11 @@ class Network:
         self.parameter_layout = _layout(self.parameters)
         self.buffer_layout = _layout(self.buffers)
         if not trainable:
-            raise ModelError(f"model: {settings.model} has nothing to train")
+            raise ModelError(f"model: {settings.model} has no trainable parameters")
         self._check_outputs(task)
 
     def load(self, parameters: Mapping[str, NDArray[np.generic]], buffers: Arrays) -> None:
-        """Take over a state; it must have this network's names, shapes and types."""
+        """Load a state with this network's names, shapes and types."""
         with torch.no_grad():
             for own, given in ((self.parameters, parameters), (self.buffers, buffers)):
                 for name, tensor in own.items():
@@ -94,7 +94,7 @@ class Network:
         return _copies(self.parameters), _copies(self.buffers)
 
     def tensors(self, examples: Examples) -> tuple[Tensor, Tensor]:
-        """Return features and labels as this network takes them."""
+        """Return features and labels as tensors of this network's device and precision."""
         features = torch.from_numpy(examples.features).to(self.device, self.dtype)
         return features, torch.from_numpy(examples.labels).to(self.device)
 
@@ -102,13 +102,13 @@ class Network:
         return evaluate(self.module, features, labels, self.settings.loss)
 
     def _check_outputs(self, task: TaskSpec) -> None:
-        """Refuse a loss that does not fit the network's outputs."""
+        """Raise a ModelError if the loss does not fit the network's outputs."""
         self.module.eval()
         with torch.no_grad():
             example = torch.zeros(1, *task.shape, dtype=self.dtype, device=self.device)
             try:
                 outputs = self.module(example).shape[-1]
-            except Exception as error:  # a plug-in may do anything
+            except Exception as error:  # a plug-in may raise anything
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
                 raise ModelError(
                     f"model: {self.settings.model} can't take examples of shape {task.shape}: "
@@ -156,9 +156,9 @@ class Trainer:
         optimizer: Arrays,
         anchor: Mapping[str, NDArray[np.generic]] | None,
     ) -> tuple[Arrays, Progress]:
-        """Train the network as loaded; return the optimiser's new state and how it went.
+        """Train the loaded network; return the new optimiser state and the progress.
 
-        `anchor` holds the parameters that FedProx pulls towards; `None`: no pull.
+        `anchor` holds FedProx's anchor parameters; `None` disables the proximal term.
         """
         network = self.network
         state = self._tensors(optimizer)
@@ -203,9 +203,9 @@ def local_step(
     state: optimizers.State,
     pull: Mapping[str, Tensor] | None,
 ) -> tuple[Tensor, Tensor]:
-    """Update the network and the optimiser's state, in place, by one mini-batch.
+    """Update the network and the optimiser state in place by one mini-batch.
 
-    Returns the batch's loss and accuracy before the update. Both engines train by these lines.
+    Returns the batch's loss and accuracy before the update. Both engines call this function.
     """
     settings = network.settings
     features, labels = batch
@@ -224,14 +224,14 @@ def local_step(
 
 
 def seed_network(network: Network, seed: int) -> None:
-    """Seed everything random inside the network (dropout) for one step."""
+    """Seed the random operations inside the network (dropout) for one step."""
     torch.default_generator.manual_seed(seed)
-    if network.device.type == "cuda":  # which has a generator of its own
+    if network.device.type == "cuda":  # CUDA has a separate generator
         torch.cuda.manual_seed(seed)
 
 
 def optimizer_spec(settings: TrainingSettings) -> OptimizerSpec:
-    """Return the update rule that the settings name."""
+    """Return the configured update rule."""
     return OptimizerSpec(
         kind=settings.optimizer,
         momentum=settings.momentum,

@@ -1,4 +1,4 @@
-"""Programs that must go on: started again when they end, and never left behind.
+"""Long-running programs: restarted when they end, and stopped with their supervisor.
 
 Both sides run a program of Flower's for months. Whatever it prints goes to the log.
 """
@@ -137,14 +137,23 @@ def _said(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
-def _become(parent: int, command: list[str]) -> None:
-    """Turn this process into the program, which gets SIGTERM when its parent is gone."""
+def end_with_parent(parent: int, number: signal.Signals) -> bool:
+    """Have the kernel send this process a signal when its parent ends; False if it has ended.
+
+    Linux only, and for the thread that started this process: elsewhere nothing is promised.
+    """
     import ctypes
 
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_TIE_TO_PARENT, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(_TIE_TO_PARENT, number)
+    return os.getppid() == parent
+
+
+def _become(parent: int, command: list[str]) -> None:
+    """Turn this process into the program, which gets SIGTERM when its parent is gone."""
+    parent_lives = end_with_parent(parent, signal.SIGTERM)
     signals.restore_defaults()  # ignored ones would stay so
-    if os.getppid() == parent:  # else it went meanwhile
+    if parent_lives:
         os.execvp(command[0], command)  # noqa: S606 (our caller's command)
 
 

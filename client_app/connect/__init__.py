@@ -1,1 +1,1 @@
-"""The hospital's connection: SuperNode, courier pool, forwarder."""
+"""The hospital's connection to the coordinator: SuperNode, courier pool, forwarder."""

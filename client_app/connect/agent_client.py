@@ -1,7 +1,7 @@
-"""The courier's way to the agent: HTTP over a Unix socket, with nothing to import but Python's own.
+"""The courier's client for the agent: HTTP over a Unix socket, with the standard library only.
 
-An agent that is not there, or goes away meanwhile, may be starting again: the same request is sent
-once more, which the agent answers as if it were the first time.
+An agent that does not answer may be restarting: the same request is sent again, and the agent
+answers it as if it were the first time.
 """
 
 import json
@@ -20,13 +20,13 @@ class AgentUnreachable(Exception):
 
 
 class AgentTurnedAway(Exception):
-    """The agent would not read the request."""
+    """The agent rejected the request unread."""
 
 
 def ask(
     path: str, data: bytes, *, patience: float = _PATIENCE_SECONDS, clock: Clock | None = None
 ) -> bytes:
-    """Give a request to the agent at the socket and return its reply; it may take hours."""
+    """Send a request to the agent at the socket and return its reply, which may take hours."""
     clock = clock or Clock()
     give_up: float | None = None
     while True:
@@ -36,29 +36,31 @@ def ask(
                 break
             problem: Exception = AgentUnreachable("the hospital's agent is busy")
         except PermissionError as error:
-            raise AgentUnreachable("the courier may not use the hospital's socket") from error
+            raise AgentUnreachable(
+                "the courier has no permission to use the agent's socket"
+            ) from error
         except (OSError, HTTPException) as error:
             problem = AgentUnreachable(f"the hospital's agent does not answer ({_kind(error)})")
-        # Patience begins with the first failure: an agent that goes away may have worked for hours.
+        # The limit starts at the first failure: until then the agent may have worked for hours.
         give_up = give_up or clock.now() + patience
         if clock.now() >= give_up:
             raise problem
         clock.sleep(_PAUSE_SECONDS)
     if status != 200:
-        raise AgentTurnedAway(f"the hospital's agent turned the request away ({status})")
+        raise AgentTurnedAway(f"the hospital's agent rejected the request (HTTP status {status})")
     return reply
 
 
 def health(path: str) -> dict[str, str]:
-    """Return what the agent at the socket says of itself; AgentUnreachable if there is none."""
+    """Return the name, roster and version of the agent at the socket, or raise AgentUnreachable."""
     try:
         status, reply = _exchange(path, "GET", "/v1/health", b"", timeout=5.0)
     except (OSError, HTTPException) as error:
         raise AgentUnreachable(f"no agent answers ({_kind(error)})") from error
     if status != 200:
-        raise AgentUnreachable(f"no agent answers ({status})")
-    told: dict[str, str] = json.loads(reply)
-    return told
+        raise AgentUnreachable(f"no agent answers (HTTP status {status})")
+    facts: dict[str, str] = json.loads(reply)
+    return facts
 
 
 def _exchange(
@@ -70,7 +72,7 @@ def _exchange(
             headers = {"Content-Type": "application/octet-stream"} if data else {}
             connection.request(method, target, body=data or None, headers=headers)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # it may have said no before it had read everything
+            pass  # the agent may have rejected the request before it had read everything
         response: HTTPResponse = connection.getresponse()
         return response.status, response.read()
     finally:
@@ -89,5 +91,5 @@ class _UnixConnection(HTTPConnection):
 
 
 def _kind(error: Exception) -> str:
-    # Not its text: that goes to the coordinator, and may hold a path.
+    # Not its text: it is sent to the coordinator, and may contain a path.
     return type(error).__name__

@@ -1,8 +1,8 @@
-"""Couriers from a warm process: each costs a fork, not a second of imports.
+"""Fork couriers from a process that has already imported everything they need.
 
-Flower's own executor starts a new Python for every message. This process has imported all that a
-ClientApp's process needs, and has a copy of itself run Flower's code for it, unchanged: a process
-of its own, as ever. One that is killed is noticed by the SuperNode when its heartbeats cease.
+Flower's own executor starts a new Python for every message, which takes a second of imports. Here a
+forked process runs Flower's unchanged code for each message. The SuperNode notices a killed courier
+by its missing heartbeats.
 """
 
 import gc
@@ -15,25 +15,26 @@ import traceback
 from contextlib import suppress
 from typing import NoReturn
 
-from client_app import courier as courier  # imported for the copies, which find it done
+from client_app import courier as courier  # imported here, so that no fork has to
 from operation import signals
 from operation.clock import Clock
 from operation.flower.tasks import AcquiredTask, TaskSource, run_clientapp
+from operation.supervision import end_with_parent
 
 _HOST = "127.0.0.1"
-# How long until the next look for a task: a share of the time since the last, within limits. So a
-# leg of seconds waits for hundredths, and a hospital with nothing to do asks twice a second.
-_SHARE, _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.05, 0.5
-# A SuperNode hands out the task before it has the whole message, and a courier that finds a part
-# missing sleeps for a second.
+# Seconds until the next poll: a fraction of the time since the last task, within limits. Short legs
+# are delayed by hundredths of a second, and an idle hospital polls twice a second.
+_PAUSE_FRACTION, _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.05, 0.5
+# A SuperNode hands out a task before its message is complete, and Flower's code sleeps for a second
+# when a part is missing.
 _SETTLE_SECONDS = 0.15
-# Flower notices a killed courier after 60 s, but not one killed before it had its message: then
-# the SuperNode would wait for ever.
+# Flower notices a killed courier after 60 s, but not one that was killed before it had its message:
+# then the SuperNode would wait forever.
 _STUCK_SECONDS = 90.0
 
 
-class Couriers:
-    """Takes the SuperNode's tasks one by one, and forks a courier for each."""
+class CourierPool:
+    """Acquires the SuperNode's tasks one by one, and forks a courier for each."""
 
     def __init__(self, port: int, clock: Clock | None = None) -> None:
         self._clock = clock or Clock()
@@ -42,38 +43,38 @@ class Couriers:
         self._couriers: set[int] = set()
         self._last_task = self._clock.now()
         self._killed: float | None = None
-        gc.freeze()  # else the copies' garbage collection would copy this process's memory
+        gc.freeze()  # else garbage collection in a fork would copy this process's memory
 
     @property
     def pause(self) -> float:
-        """How long to wait until the next look."""
-        share = _SHARE * (self._clock.now() - self._last_task)
-        return max(_SHORTEST_PAUSE, min(share, _LONGEST_PAUSE))
+        """Seconds to wait until the next poll."""
+        pause = _PAUSE_FRACTION * (self._clock.now() - self._last_task)
+        return max(_SHORTEST_PAUSE, min(pause, _LONGEST_PAUSE))
 
     @property
     def is_stuck(self) -> bool:
-        """Whether a courier was killed, and no task has come for longer than that takes Flower."""
+        """Whether a courier was killed, and no task followed within the time Flower needs."""
         return self._killed is not None and self._clock.now() - self._killed > _STUCK_SECONDS
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Fork a courier for the next task, if there is one."""
-        self._bury()
+        self._reap()
         if task := self._tasks.acquire():
             self._last_task, self._killed = self._clock.now(), None
             self._launch(task)
 
     def _launch(self, task: AcquiredTask) -> None:
         if not task.is_for_a_clientapp:
-            # Left alone it expires, which answers the message with an error.
-            print(f"a task of kind {task.kind} is none for a courier", flush=True)  # noqa: T201
+            # The task expires, and the message is answered with an error.
+            print(f"a task of kind {task.kind} is not for a courier", flush=True)  # noqa: T201
             return
-        executor = os.getpid()
+        runner = os.getpid()
         sys.stdout.flush()
         if (courier_pid := os.fork()) == 0:
-            _be_a_courier(self._address, task.token, executor)
+            _run_courier(self._address, task.token, runner)
         self._couriers.add(courier_pid)
 
-    def _bury(self) -> None:
+    def _reap(self) -> None:
         for pid in list(self._couriers):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if not ended:
@@ -85,13 +86,15 @@ class Couriers:
                 self._killed = self._clock.now()
 
 
-def _be_a_courier(address: str, token: str, executor: int) -> NoReturn:
+def _run_courier(address: str, token: str, runner: int) -> NoReturn:
     code = 1
     try:
         signals.restore_defaults()
-        random.seed()  # its pauses are not to be those of all the others
-        time.sleep(_SETTLE_SECONDS)
-        run_clientapp(address, token, insecure=True, parent_pid=executor)
+        # Flower's own check for the parent does not interrupt a courier that waits for the agent.
+        if end_with_parent(runner, signal.SIGKILL):
+            random.seed()  # otherwise all couriers would retry at the same moments
+            time.sleep(_SETTLE_SECONDS)
+            run_clientapp(address, token, insecure=True, parent_pid=runner)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     except BaseException:
@@ -100,4 +103,4 @@ def _be_a_courier(address: str, token: str, executor: int) -> NoReturn:
         with suppress(Exception):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(code)  # nothing of the executor's is cleared up twice
+        os._exit(code)  # skips the runner's clean-up handlers

@@ -1,9 +1,9 @@
-"""The way out of the courier's container: carries bytes to one address, and to no other.
+"""Forward connections from the courier's container to one address, and to no other.
 
-That container has no network. This program runs twice: in the courier's container, where it listens
-on loopback as if it were the coordinator and leads to a Unix socket, and in a container of its own,
-where it listens on that socket and leads to the coordinator, through the hospital's proxy if there
-is one. TLS runs from Flower to the coordinator: what passes here can neither be read nor changed.
+The courier's container has no network. This program runs twice. In the courier's container it
+listens on loopback in place of the coordinator, and forwards to a Unix socket. In a container of
+its own it listens on that socket, and forwards to the coordinator, through the hospital's proxy if
+there is one. TLS ends at Flower and at the coordinator: nothing can be read or changed here.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,12 +21,13 @@ from pathlib import Path
 from operation import log_lines
 from operation.unix_socket import SocketTaken, listening
 
-from .upstream import BUFFER_BYTES, NoWayOut, Place, WayOut
+from .relay import relay
+from .upstream import BUFFER_BYTES, Place, Unreachable, Upstream
 
 logger = logging.getLogger("feddc.forwarder")
 
-# A SuperNode has a handful of connections; hostile code shall not have as many as it likes.
-CONNECTIONS = 64
+# A SuperNode has a handful of connections; hostile code must not open any number of them.
+_MAXIMUM_CONNECTIONS = 64
 _IDLE_SECONDS = 900.0
 _GREETING_SECONDS = 60.0
 _BACKLOG = 16
@@ -38,9 +39,9 @@ def main() -> None:
     log_lines.configure(options.log, terminal=True)
     if options.quiet:
         logger.setLevel(logging.WARNING)
-    forwarder = Forwarder(WayOut.find(options.to, os.environ))
+    forwarder = Forwarder(Upstream.from_environment(options.to, os.environ))
     try:
-        asyncio.run(_until_told_to_stop(forwarder, options.listen))
+        asyncio.run(_run_until_stopped(forwarder, options.listen))
     except (SocketTaken, OSError) as error:
         sys.exit(f"forwarder: {error}")
 
@@ -51,8 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--listen", required=True, type=_place, help="HOST:PORT or unix:PATH")
     parser.add_argument("--to", required=True, type=_place, help="HOST:PORT or unix:PATH")
-    parser.add_argument("--log", type=Path, help="a file for JSON lines, besides the terminal")
-    parser.add_argument("--quiet", action="store_true", help="say only what goes wrong")
+    parser.add_argument("--log", type=Path, help="log file in JSON lines, besides the terminal")
+    parser.add_argument("--quiet", action="store_true", help="log warnings and errors only")
     return parser
 
 
@@ -63,30 +64,29 @@ def _place(text: str) -> Place:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-async def _until_told_to_stop(forwarder: "Forwarder", place: Place) -> None:
-    asked = asyncio.Event()
+async def _run_until_stopped(forwarder: "Forwarder", place: Place) -> None:
+    stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked.set)
+        loop.add_signal_handler(number, stopped.set)
     async with forwarder.open(place):
-        logger.info("listening at %s, leading to %s", place, forwarder.way)
-        await asked.wait()
+        logger.info("listening at %s, forwarding to %s", place, forwarder.upstream)
+        await stopped.wait()
     logger.info("stopped")
 
 
 @dataclass
 class Forwarder:
-    """Carries each connection it accepts to the one address."""
+    """Forwards each connection it accepts to the one address."""
 
-    way: WayOut
-    idle_seconds: float = _IDLE_SECONDS
+    upstream: Upstream
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
     _count: int = 0
     _problem: str = ""
 
     @asynccontextmanager
     async def open(self, place: Place) -> AsyncIterator[asyncio.Server]:
-        """Accept connections within the block; at its end all are closed."""
+        """Accept connections within the block, and close all of them at its end."""
         if place.path is None:
             server = await asyncio.start_server(
                 self._accept, place.host, place.port, limit=BUFFER_BYTES, backlog=_BACKLOG
@@ -110,8 +110,8 @@ class Forwarder:
 
     def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
         self._count += 1
-        if len(self._tasks) >= CONNECTIONS:
-            logger.warning("connection %d: one too many, turned away", self._count)
+        if len(self._tasks) >= _MAXIMUM_CONNECTIONS:
+            logger.warning("connection %d: rejected, there are too many", self._count)
             writer.transport.abort()
             return
         task = asyncio.create_task(self._serve(self._count, reader, writer))
@@ -119,23 +119,22 @@ class Forwarder:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, number: int, reader: StreamReader, writer: StreamWriter) -> None:
-        """Carry one connection, from its first byte to its end."""
+        """Forward one connection, from its first byte to its end."""
         other: StreamWriter | None = None
         try:
-            # TLS begins with the caller's bytes. Before these nobody is troubled: neither the
-            # coordinator by a health check, nor the proxy.
+            # In TLS the caller speaks first. Until then nothing is connected: a health check
+            # reaches neither the coordinator nor the proxy.
             async with asyncio.timeout(_GREETING_SECONDS):
                 greeting = await reader.read(BUFFER_BYTES)
             if not greeting:
                 return
-            back, other = await self.way.dial()
+            back, other = await self.upstream.dial()
             self._reached()
-            other.write(greeting)
-            await self._carry(number, len(greeting), (reader, writer), (back, other))
-        except NoWayOut as error:
+            await relay(number, greeting, (reader, writer), (back, other), _IDLE_SECONDS)
+        except Unreachable as error:
             self._not_reached(str(error))
         except TimeoutError:
-            logger.warning("connection %d: nothing came, closed", number)
+            logger.warning("connection %d: closed, nothing was sent", number)
         except OSError as error:
             logger.info("connection %d: broken off (%s)", number, error.strerror or error)
         finally:
@@ -143,72 +142,16 @@ class Forwarder:
                 if end is not None:
                     await _close(end)
 
-    async def _carry(
-        self,
-        number: int,
-        sent: int,
-        near: tuple[StreamReader, StreamWriter],
-        far: tuple[StreamReader, StreamWriter],
-    ) -> None:
-        """Carry both ways until both are done, or until nothing has passed for too long."""
-        now = asyncio.get_running_loop().time
-        start = last = now()
-        passed = [sent, 0]
-
-        def note(way: int, length: int) -> None:
-            nonlocal last
-            last = now()
-            passed[way] += length
-
-        pumps = [
-            asyncio.create_task(_pump(near[0], far[1], lambda length: note(0, length))),
-            asyncio.create_task(_pump(far[0], near[1], lambda length: note(1, length))),
-        ]
-        ended = "closed"
-        try:
-            while True:
-                left = last + self.idle_seconds - now()
-                if left <= 0:
-                    ended = f"idle for {self.idle_seconds:.0f} s, closed"
-                    return
-                done, waiting = await asyncio.wait(
-                    pumps, timeout=left, return_when=asyncio.FIRST_EXCEPTION
-                )
-                for pump in done:
-                    pump.result()
-                if not waiting:
-                    return
-        except OSError as error:
-            ended = f"broken off ({error.strerror or error})"
-        finally:
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-            logger.info(
-                "connection %d: %s after %.1f s, %d bytes out, %d bytes in",
-                number, ended, now() - start, *passed,
-            )  # fmt: skip
-
     def _reached(self) -> None:
         if self._problem:
-            logger.info("%s can be reached again", self.way.to)
+            logger.info("%s can be reached again", self.upstream.to)
         self._problem = ""
 
     def _not_reached(self, problem: str) -> None:
-        # Flower tries again for ever: one line for each kind of trouble, not one for each try.
+        # Flower retries forever: log each problem once, not once per attempt.
         if problem != self._problem:
-            logger.error("%s can't be reached: %s", self.way, problem)
+            logger.error("%s can't be reached: %s", self.upstream, problem)
         self._problem = problem
-
-
-async def _pump(reader: StreamReader, writer: StreamWriter, note: Callable[[int], None]) -> None:
-    """Carry one way; its end is passed on, and the other way goes on."""
-    while data := await reader.read(BUFFER_BYTES):
-        writer.write(data)
-        note(len(data))
-        await writer.drain()
-    if writer.can_write_eof():
-        writer.write_eof()
 
 
 async def _close(writer: StreamWriter) -> None:

@@ -1,48 +1,59 @@
-"""The SuperNode and its couriers, which live and end together.
+"""Run a SuperNode and its couriers, which start and end together.
 
     python -m client_app.connect.supernode_runner PORT SUPERNODE-COMMAND...
 
-PORT is that of the SuperNode's API for its couriers, and the command says `--isolation=process`:
-the couriers are not Flower's to start, but forked here (see couriers.py).
+PORT is the port of the SuperNode's API for its couriers. The command contains
+`--isolation=process`: Flower does not start the couriers, courier_pool.py forks them.
 """
 
 import os
 import subprocess
 import sys
-import time
 from types import FrameType
 from typing import NoReturn
 
 from operation import signals
+from operation.clock import Clock
+
+_END_SECONDS = 15.0
 
 
 def main() -> NoReturn:
-    """Run the SuperNode until it ends; end as it did."""
+    """Run the SuperNode until it ends, and exit with its code."""
     port, command = int(sys.argv[1]), sys.argv[2:]
     tied = [sys.executable, "-P", "-m", "operation.supervision", str(os.getpid()), *command]
     supernode = subprocess.Popen(tied)  # noqa: S603 (our caller's command)
+    clock, stop_requests = Clock(), list[float]()
 
     def pass_on(number: int, frame: FrameType | None) -> None:
+        stop_requests.append(clock.now())
         supernode.terminate()
 
     signals.catch(pass_on)
-    code = _accompany(supernode, port)
+    code = _run_tasks(supernode, port, stop_requests, clock)
     sys.exit(code if code >= 0 else 128 - code)
 
 
-def _accompany(supernode: subprocess.Popen[bytes], port: int) -> int:
-    """Have the SuperNode's tasks done until it ends; return its exit code."""
-    from .courier_pool import Couriers  # takes a second, in which the SuperNode starts
+def _run_tasks(
+    supernode: subprocess.Popen[bytes], port: int, stop_requests: list[float], clock: Clock
+) -> int:
+    """Run the SuperNode's tasks until it ends or has to be killed; return its exit code.
 
-    couriers = Couriers(port)
+    `stop_requests` are the times of the signals that were passed on to it.
+    """
+    from .courier_pool import CourierPool  # takes a second, in which the SuperNode starts
+
+    pool = CourierPool(port)
     while (code := supernode.poll()) is None:
-        couriers.look()
-        if couriers.is_stuck:
-            print("a courier was killed and nothing has come since: starting again", flush=True)  # noqa: T201
+        pool.poll()
+        if pool.is_stuck:
+            print("a courier was killed and no task has come since: restarting", flush=True)  # noqa: T201
             supernode.terminate()
             supernode.wait()
             return 1
-        time.sleep(couriers.pause)
+        if stop_requests and clock.now() - stop_requests[0] > _END_SECONDS:
+            supernode.kill()  # no other process would, if `feddc hospital connect` was killed
+        clock.sleep(pool.pause)
     return code
 
 

@@ -1,4 +1,4 @@
-"""Where the forwarder leads: one address, straight or through the hospital's proxy."""
+"""The address that the forwarder connects to, directly or through the hospital's proxy."""
 
 import asyncio
 import base64
@@ -12,17 +12,17 @@ from urllib.request import proxy_bypass
 
 from protocol.address import Address
 
-# More than TLS ever sends at once, little enough for many connections.
+# More than the largest TLS record, and small enough for many connections.
 BUFFER_BYTES = 256 * 1024
 _DIAL_SECONDS = 30.0
 _UNIX = "unix:"
 _PROXY_DENIED = {
-    403: "it does not allow this address: ask for HOST:PORT to be let through",
-    407: "it wants other credentials: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT",
+    403: "ask the proxy's operator to allow this address",
+    407: "set the credentials in HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT",
 }
 
 
-class NoWayOut(Exception):
+class Unreachable(Exception):
     """The address can't be reached; the message says why and what to do."""
 
 
@@ -40,7 +40,7 @@ class Place:
         if text.startswith(_UNIX):
             path = Path(text.removeprefix(_UNIX))
             if not path.is_absolute():
-                raise ValueError(f"must be unix: and a whole path, got {text!r}")
+                raise ValueError(f"must be unix: and an absolute path, got {text!r}")
             return Place(path=path)
         try:
             address = Address.parse(text)
@@ -56,14 +56,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Proxy:
-    """An HTTP proxy that connects by CONNECT."""
+    """An HTTP proxy that supports CONNECT."""
 
     place: Place
     credentials: str = ""
 
     @staticmethod
     def parse(url: str) -> "Proxy":
-        """Read `http://[USER:PASSWORD@]HOST:PORT`; the message never holds the password."""
+        """Read `http://[USER:PASSWORD@]HOST:PORT`; errors never contain the password."""
         parts = urlsplit(url if "://" in url else f"http://{url}")
         try:
             host, port = parts.hostname, parts.port or 80
@@ -71,8 +71,8 @@ class Proxy:
             host, port = None, 0
         if parts.scheme != "http" or not host:
             raise ValueError(
-                "HTTPS_PROXY must be http://HOST:PORT or http://USER:PASSWORD@HOST:PORT; what "
-                "passes through it is TLS in any case"
+                "HTTPS_PROXY must be http://HOST:PORT or http://USER:PASSWORD@HOST:PORT; the "
+                "connection through the proxy is TLS in any case"
             )
         credentials = ""
         if parts.username is not None:
@@ -81,31 +81,31 @@ class Proxy:
 
 
 @dataclass(frozen=True)
-class WayOut:
-    """The one address, and the proxy on the way to it if there is one."""
+class Upstream:
+    """The one address, and the proxy to reach it through, if there is one."""
 
     to: Place
     proxy: Proxy | None = None
 
     @staticmethod
-    def find(to: Place, environment: Mapping[str, str]) -> "WayOut":
-        """Look for a proxy in HTTPS_PROXY and NO_PROXY, in capitals or not."""
+    def from_environment(to: Place, environment: Mapping[str, str]) -> "Upstream":
+        """Read the proxy from HTTPS_PROXY and NO_PROXY, in upper or lower case."""
         settings = {
             name: environment.get(name) or environment.get(name.upper()) or ""
             for name in ("https_proxy", "no_proxy")
         }
         url = settings["https_proxy"].strip()
         if to.path is not None or not url:
-            return WayOut(to)
+            return Upstream(to)
         if proxy_bypass(to.host, {"no": settings["no_proxy"]}):
-            return WayOut(to)
-        return WayOut(to, Proxy.parse(url))
+            return Upstream(to)
+        return Upstream(to, Proxy.parse(url))
 
     def __str__(self) -> str:
         return f"{self.to} through the proxy {self.proxy.place}" if self.proxy else str(self.to)
 
     async def dial(self) -> tuple[StreamReader, StreamWriter]:
-        """Connect; NoWayOut if that fails or takes too long."""
+        """Connect; Unreachable if that fails or takes too long."""
         writer: StreamWriter | None = None
         try:
             async with asyncio.timeout(_DIAL_SECONDS):
@@ -118,9 +118,9 @@ class WayOut:
                 with suppress(OSError):
                     writer.close()
             if isinstance(error, TimeoutError):
-                raise NoWayOut(f"no answer within {_DIAL_SECONDS:.0f} s") from error
+                raise Unreachable(f"no answer within {_DIAL_SECONDS:.0f} s") from error
             if isinstance(error, OSError):
-                raise NoWayOut(error.strerror or str(error)) from error
+                raise Unreachable(error.strerror or str(error)) from error
             raise
 
 
@@ -131,7 +131,7 @@ async def _connect(place: Place) -> tuple[StreamReader, StreamWriter]:
 
 
 async def _ask(proxy: Proxy, to: Place, reader: StreamReader, writer: StreamWriter) -> None:
-    """Ask the proxy for a connection (RFC 9110, 9.3.6)."""
+    """Request a connection from the proxy (RFC 9110, 9.3.6)."""
     lines = [f"CONNECT {to} HTTP/1.1", f"Host: {to}"]
     if proxy.credentials:
         encoded = base64.b64encode(proxy.credentials.encode()).decode()
@@ -141,11 +141,11 @@ async def _ask(proxy: Proxy, to: Place, reader: StreamReader, writer: StreamWrit
     try:
         head = await reader.readuntil(b"\r\n\r\n")
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
-        raise NoWayOut("the proxy answered with something that is not HTTP") from error
+        raise Unreachable("the proxy's reply is not HTTP; check HTTPS_PROXY") from error
     words = head.split(b"\r\n", 1)[0].split()
     if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-        raise NoWayOut("the proxy answered with something that is not HTTP")
+        raise Unreachable("the proxy's reply is not HTTP; check HTTPS_PROXY")
     status = int(words[1])
     if not 200 <= status < 300:
-        advice = _PROXY_DENIED.get(status, "ask whoever runs the proxy")
-        raise NoWayOut(f"the proxy said {status}; {advice}")
+        advice = _PROXY_DENIED.get(status, "ask the proxy's operator")
+        raise Unreachable(f"the proxy answered with HTTP status {status}; {advice}")

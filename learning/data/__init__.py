@@ -1,7 +1,7 @@
-"""Data sets by name, and how their examples are divided among hospitals.
+"""Data sets by name, and the partitioning of their examples among hospitals.
 
-`load` reads a data set from files that are already there; nothing is ever downloaded.
-`split` gives every hospital its share. README.md says where each data set comes from.
+`load` reads a data set from local files; nothing is ever downloaded. `split` creates a partition
+for every hospital. README.md lists the sources of the data sets.
 """
 
 from learning.data.examples import DataError, Dataset, Examples

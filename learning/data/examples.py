@@ -11,7 +11,7 @@ Indices = NDArray[np.integer[Any]] | Sequence[int]
 
 
 class DataError(ValueError):
-    """Data or a setting about data is wrong: one line that says what, where, and what to do."""
+    """Data or a data setting is wrong; the message says what, where, and what to do."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,19 +19,19 @@ class Examples:
     """Features and labels, row by row."""
 
     features: NDArray[np.float32]
-    """(n, *shape), standardised or scaled as the loader says."""
+    """(n, *shape), standardised or scaled by the loader."""
 
     labels: NDArray[np.int64]
     """(n,), the position in the data set's classes."""
 
     groups: NDArray[np.int64] | None = None
-    """Examples with the same number (one patient, near-duplicates) must not be parted."""
+    """Examples of the same group (one patient, near-duplicates) must stay together."""
 
-    silos: NDArray[np.str_] | None = None
-    """The hospital each example really comes from, where that is known."""
+    hospitals: NDArray[np.str_] | None = None
+    """The hospital each example comes from, where it is known."""
 
     def __post_init__(self) -> None:
-        columns = {"labels": self.labels, "groups": self.groups, "silos": self.silos}
+        columns = {"labels": self.labels, "groups": self.groups, "hospitals": self.hospitals}
         for name, column in columns.items():
             if column is not None and column.shape != (len(self.features),):
                 raise DataError(
@@ -43,19 +43,19 @@ class Examples:
         return len(self.labels)
 
     def take(self, indices: Indices) -> "Examples":
-        """Return a copy of these examples only, in this order."""
+        """Return a copy of the selected examples, in this order."""
         rows = np.asarray(indices, dtype=np.intp)
         return Examples(
             self.features[rows],
             self.labels[rows],
             None if self.groups is None else self.groups[rows],
-            None if self.silos is None else self.silos[rows],
+            None if self.hospitals is None else self.hospitals[rows],
         )
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A named data set. Train and test number their groups alike and share none."""
+    """A named data set. Train and test use the same group numbers and have no group in common."""
 
     name: str
 
@@ -66,10 +66,10 @@ class Dataset:
     """The coordinator's test set."""
 
     classes: tuple[str, ...]
-    """What the labels 0, 1, … stand for."""
+    """The names of the labels 0, 1, …"""
 
     def __post_init__(self) -> None:
-        # Data sets also come from plug-ins, so that this is an edge.
+        # Data sets also come from plug-ins, so they are checked here.
         for part in (self.train, self.test):
             if len(part) and not 0 <= part.labels.min() <= part.labels.max() < len(self.classes):
                 raise DataError(

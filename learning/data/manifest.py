@@ -1,4 +1,4 @@
-"""A folder's manifest.csv: which of its images belong together."""
+"""Read the manifest.csv of an image folder: which images belong together."""
 
 import csv
 import io
@@ -11,9 +11,9 @@ from learning.data.sources import read_text
 
 
 def manifest_columns(root: Path, keys: Sequence[str], group_column: str) -> list[list[str]]:
-    """Return the manifest's grouping columns, a value (perhaps empty) for each image of `keys`.
+    """Return the manifest's grouping columns, each with a (possibly empty) value per image.
 
-    With `auto` these are all columns with a known name; there may be none, nor a manifest.
+    With `auto` these are all columns with a known name; columns and manifest may be missing.
     """
     path = root / "manifest.csv"
     if not path.is_file():
@@ -38,7 +38,7 @@ def manifest_columns(root: Path, keys: Sequence[str], group_column: str) -> list
     row_of = _match(list(reader), set(keys))
     unlisted = [key for key in keys if key not in row_of]
     if unlisted:
-        # Guessing "belongs to nobody else" could put one patient into train and test.
+        # Assuming a group of its own could put one patient into train and test.
         raise DataError(
             f"{path}: no row for {unlisted[0]} ({len(unlisted)} such images); add them, or set "
             "group-column to none"

@@ -1,4 +1,4 @@
-"""What a user may say about a data set when loading it."""
+"""Options for loading a data set."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,7 +10,7 @@ ImageMode = Literal["auto", "grey", "rgb"]
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Options of the loaders; each loader uses those that concern it and ignores the others."""
+    """Options of the loaders; each loader uses those it knows and ignores the others."""
 
     test_fraction: float = 0.2
     """The share of all examples that becomes the test set, where the publisher has set none
@@ -43,11 +43,11 @@ class DataOptions:
     """csv: with the training pool's mean and standard deviation. False where a study has
     agreed on a scale beforehand: each hospital's own mean would undo it."""
 
-    train_samples: int = 5_000
-    """synthetic: how many examples the training pool has."""
+    train_examples: int = 5_000
+    """synthetic: number of examples in the training pool."""
 
-    test_samples: int = 5_000
-    """synthetic: how many examples the test set has."""
+    test_examples: int = 5_000
+    """synthetic: number of examples in the test set."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.test_fraction < 1:
@@ -60,8 +60,8 @@ class DataOptions:
             raise DataError(f"image-mode must be auto, grey or rgb, got {self.image_mode!r}")
         if len(set(self.classes)) != len(self.classes):
             raise DataError(f"classes must differ, got {', '.join(self.classes)}")
-        if min(self.train_samples, self.test_samples) < 1:
+        if min(self.train_examples, self.test_examples) < 1:
             raise DataError(
-                "train-samples and test-samples must be at least 1, "
-                f"got {self.train_samples} and {self.test_samples}"
+                "train-examples and test-examples must be at least 1, "
+                f"got {self.train_examples} and {self.test_examples}"
             )

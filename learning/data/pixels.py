@@ -1,4 +1,4 @@
-"""Image files decoded to arrays of bytes."""
+"""Decode image files to arrays of bytes."""
 
 import hashlib
 import io
@@ -20,19 +20,19 @@ class Pictures:
     """Decoded images of one size and mode."""
 
     pixels: NDArray[np.uint8]
-    """(n, channels, size, size), read-only: it may be in use elsewhere."""
+    """(n, channels, size, size), read-only because it is cached."""
 
     digests: tuple[str, ...]
     """Equal for files with equal bytes."""
 
 
 def read_images(paths: Sequence[Path], *, size: int, mode: ImageMode) -> Pictures:
-    """Decode image files; those read last stay in memory, as every hospital of a simulation asks.
+    """Decode image files; the last ones are cached, since every simulated hospital reads them.
 
     With mode auto the images are grey if all of them are, else rgb.
     """
     stats = [path.stat() for path in paths]
-    # A file that has changed since is another file.
+    # Modification time and size are part of the cache key.
     keys = tuple(
         (str(path), stat.st_mtime_ns, stat.st_size) for path, stat in zip(paths, stats, strict=True)
     )
@@ -55,8 +55,8 @@ def decode(content: bytes, name: str, size: int, mode: ImageMode) -> NDArray[np.
 
     try:
         with Image.open(io.BytesIO(content)) as image:
-            # A JPEG decoder can leave out detail far below the size asked for: an X-ray
-            # straight from the publisher is 10 times as large as needed.
+            # Lets a JPEG decoder skip detail far below the requested size: the published X-rays
+            # are 10 times as large as needed.
             image.draft(None, (2 * size, 2 * size))
             image.load()
             if image.mode in ("I", "F") or image.mode.startswith("I;"):
@@ -72,16 +72,16 @@ def decode(content: bytes, name: str, size: int, mode: ImageMode) -> NDArray[np.
     except DataError:
         raise
     except Exception as error:
-        # On damaged files PIL's decoders raise all sorts of errors, not only its own.
+        # PIL's decoders raise many kinds of errors on damaged files.
         raise DataError(f"{name}: not a readable image; replace or remove it") from error
     if grey:
         return pixels[np.newaxis]
-    # In this order in memory too: a network may call `view` on its images.
+    # Contiguous in this order: a network may call `view` on its images.
     return np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
 
 
 def stack(images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """Put images of one size into one read-only array, grey ones among rgb ones as rgb."""
+    """Stack images of one size into a read-only array; grey among rgb images become rgb."""
     channels = max(len(image) for image in images)
     shape = (channels, *images[0].shape[1:])
     stacked = np.stack([np.broadcast_to(image, shape) for image in images])

@@ -1,4 +1,4 @@
-"""Finds a data set by its name, among the built-in ones and those that plug-ins add."""
+"""The data set registry: built-in data sets and plug-ins, by name."""
 
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
@@ -35,13 +35,13 @@ _BUILT_IN: dict[str, Loader] = {
 
 
 def load(name: str, *, folder: Path | None, seed: int, options: DataOptions) -> Dataset:
-    """Read a data set; `folder` is its own (see `default_folder`), `seed` draws the test set."""
+    """Read a data set from its `folder` (see `default_folder`); `seed` draws the test set."""
     plug_ins = _plug_ins()
     if name in _BUILT_IN and name in plug_ins:
         # The same descriptor must mean the same data at every hospital.
         raise DataError(
             f"data set {name!r} is built in, but {_origin(plug_ins[name])} adds another one: "
-            "rename or uninstall that"
+            "rename or uninstall the plug-in"
         )
     if name in _BUILT_IN:
         return _BUILT_IN[name](folder, seed, options)

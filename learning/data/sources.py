@@ -1,4 +1,4 @@
-"""Where the files of each data set are expected, and who publishes them."""
+"""The expected location and the publisher of each data set's files."""
 
 import os
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from learning.data.examples import DataError
 
 @dataclass(frozen=True)
 class Source:
-    """Where a data set that needs files comes from."""
+    """The source of a data set that needs files."""
 
     publisher: str
     default: str | None = None
-    """Its folder under FEDDC_DATA, if it has a usual one."""
+    """Its default folder under FEDDC_DATA, if it has one."""
 
 
 SOURCES = {
@@ -29,7 +29,7 @@ SOURCES = {
 
 
 def default_folder(name: str) -> Path | None:
-    """Return the data set's usual folder under FEDDC_DATA; None where there is none."""
+    """Return the data set's default folder under FEDDC_DATA; None if there is none."""
     root, source = os.environ.get("FEDDC_DATA"), SOURCES.get(name)
     if not root or source is None or source.default is None:
         return None
@@ -37,7 +37,7 @@ def default_folder(name: str) -> Path | None:
 
 
 def require(name: str, folder: Path | None) -> Path:
-    """Return the folder (for csv also a file) if it is there."""
+    """Return the folder (for csv also a file); raise a DataError if it does not exist."""
     source = SOURCES[name]
     if folder is None:
         usual = f", or FEDDC_DATA to the folder above {source.default}/" if source.default else ""
@@ -54,7 +54,7 @@ def require(name: str, folder: Path | None) -> Path:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return a file's content, or say what keeps it from being read."""
+    """Return a file's content; raise a DataError if it can't be read."""
     try:
         return path.read_bytes()
     except FileNotFoundError as error:
@@ -64,7 +64,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """Return a file's text; a byte-order mark, as spreadsheets write it, is dropped."""
+    """Return a file's text without a byte-order mark, which spreadsheets write."""
     try:
         return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:

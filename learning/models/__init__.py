@@ -1,4 +1,4 @@
-"""Models by name: `build` makes one, `names` and `options_of` say what there is."""
+"""Models by name: `build` creates one, `names` and `options_of` list what is available."""
 
 from learning.models.interface import ModelError, Option
 from learning.models.registry import build, names, options_of

@@ -1,4 +1,4 @@
-"""What a model is to the register: a name, options and a function that creates the network."""
+"""A model in the registry: a name, options, and a function that creates the network."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,28 +7,28 @@ from torch import nn
 
 Shape = tuple[int, ...]
 
-# Takes an option's value and returns it as the network wants it; a ValueError says what it must be.
+# Returns an option's value as the network takes it, or raises a ValueError with the requirement.
 Check = Callable[[object], object]
 
-# Far above what small data sets can train: it stops a slip of the finger, or a coordinator's
-# descriptor, from filling a hospital's memory.
+# Far above what small data sets can train. It keeps a typing error, or a malicious descriptor, from
+# filling a hospital's memory.
 _LARGEST_LAYER = 4096
 
 
 class ModelError(ValueError):
-    """A model can't be built as asked; one line that names the setting and says what to do."""
+    """A model can't be built; the message names the setting and says what to do."""
 
 
 def anything(value: object) -> object:
-    """Accept the value as it is: a plug-in checks its own options."""
+    """Accept any value: a plug-in checks its own options."""
     return value
 
 
 @dataclass(frozen=True)
 class Option:
-    """A hyper-parameter of a model, as documentation and `--help` show it.
+    """A hyper-parameter of a model, as shown in documentation and `--help`.
 
-    Only plug-ins have `required` ones; their default means nothing.
+    Only plug-ins have `required` options; their default is ignored.
     """
 
     name: str
@@ -52,14 +52,14 @@ class Model:
 
 
 def layer_sizes(*, least: int, most: int) -> Check:
-    """Check for a list of layer sizes; the network gets a tuple."""
+    """Return a check for a list of layer sizes, which it converts to a tuple."""
     count = str(least) if least == most else f"{least} to {most}"
     demand = f"must be a list of {count} whole numbers from 1 to {_LARGEST_LAYER}"
 
     def check(value: object) -> tuple[int, ...]:
         if not isinstance(value, list | tuple) or not least <= len(value) <= most:
             raise ValueError(demand)
-        # `type`, not isinstance: true is no size.
+        # `type` instead of isinstance: `True` is not a size.
         if not all(type(size) is int and 1 <= size <= _LARGEST_LAYER for size in value):
             raise ValueError(demand)
         return tuple(value)
@@ -68,7 +68,7 @@ def layer_sizes(*, least: int, most: int) -> Check:
 
 
 def image_shape(model: str, shape: Shape, *, smallest: int) -> tuple[int, int, int]:
-    """Return (channels, height, width), or say why `model` can't take examples of this shape."""
+    """Return (channels, height, width); raise a ModelError if `model` can't take this shape."""
     if len(shape) != 3:
         raise ModelError(
             f"model: {model} needs images (channels, height, width), got examples of shape "

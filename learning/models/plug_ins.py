@@ -1,7 +1,7 @@
 """Users' own models: packages that register under the entry point group `feddc.models`.
 
 A plug-in is a callable `(shape, classes, **options) -> nn.Module`: a function, or a Module class.
-It is imported only when its own model is asked for.
+It is imported only when its model is built.
 """
 
 import inspect
@@ -35,7 +35,7 @@ def installed() -> tuple[str, ...]:
 
 
 def _imported(entry: EntryPoint) -> Callable[..., object]:
-    # Whatever goes wrong in a stranger's module, the user learns which plug-in it was.
+    # Whatever fails in foreign code, the message must name the plug-in.
     try:
         create: object = entry.load()
     except Exception as error:
@@ -46,7 +46,7 @@ def _imported(entry: EntryPoint) -> Callable[..., object]:
 
 
 def _declared_options(create: Callable[..., object]) -> tuple[tuple[Option, ...], bool]:
-    """Read the options off the signature: what follows shape and classes."""
+    """Read the options from the signature: the parameters after shape and classes."""
     try:
         parameters = list(inspect.signature(create).parameters.values())[2:]
     except ValueError:  # written in C, without a signature

@@ -1,4 +1,4 @@
-"""The register of models: finds a model by its name, checks its options and builds it."""
+"""The model registry: find a model by name, check its options, build it."""
 
 import difflib
 from collections.abc import Mapping
@@ -26,22 +26,22 @@ _BUILT_IN = {
 def build(
     name: str, *, shape: Shape, classes: int, options: Mapping[str, object], seed: int
 ) -> nn.Module:
-    """Build a model whose first weights depend on `seed` and on nothing else.
+    """Build a model whose initial weights depend only on `seed`.
 
     `shape` is one example's shape: (features,) or (channels, height, width). `options` are the
-    model's hyper-parameters by name; those left out take the defaults `options_of` lists.
+    model's hyper-parameters by name; others have the defaults listed by `options_of`.
     """
     model = _find(name)
     _check_task(shape, classes)
     values = _checked_options(model, options)
-    # Models are built on the CPU, so its generator is the only one to seed and to give back.
+    # Models are built on the CPU, so only its generator must be seeded and restored.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return model.create(shape, classes, **values)
 
 
 def names() -> tuple[str, ...]:
-    """Return the names `build` knows: the built-in models, then the installed plug-ins."""
+    """Return all model names: the built-in models, then the installed plug-ins."""
     return (*_BUILT_IN, *(name for name in plug_ins.installed() if name not in _BUILT_IN))
 
 
@@ -51,7 +51,7 @@ def options_of(name: str) -> tuple[Option, ...]:
 
 
 def _find(name: str) -> Model:
-    # Built-in names come first, so that "mlp" is the same network at every hospital.
+    # Built-in names take precedence, so that "mlp" is the same network at every hospital.
     model = _BUILT_IN.get(name) or plug_ins.load(name)
     if model is None:
         known = names()
@@ -72,7 +72,7 @@ def _check_task(shape: Shape, classes: int) -> None:
 
 
 def _checked_options(model: Model, options: Mapping[str, object]) -> dict[str, object]:
-    # What a plug-in demands has no default; left out, the plug-in itself says so.
+    # A required option has no default; if it is missing, the plug-in raises an error itself.
     values = {option.name: option.default for option in model.options if not option.required}
     checks = {option.name: option.check for option in model.options}
     for name, value in options.items():
@@ -99,6 +99,6 @@ def _known(model: Model) -> str:
 def _default(option: Option) -> str:
     if option.required:
         return "required"
-    # Sizes are written as lists in settings, and so they are shown.
+    # Shown as in settings, where sizes are written as lists.
     default = list(option.default) if isinstance(option.default, tuple) else option.default
     return f"default {default!r}"

@@ -41,7 +41,7 @@ def resnet18(shape: Shape, classes: int) -> nn.Module:
     """Return torchvision's ResNet18, its first convolution fitted to the image's channels."""
     # Five halvings of fewer than 32 pixels would leave none.
     channels, _, _ = image_shape("resnet18", shape, smallest=32)
-    # Imported here: nobody who builds another model should wait for torchvision.
+    # Imported here because torchvision is slow to import and other models do not need it.
     from torchvision.models import resnet18 as torchvision_resnet18
 
     network: nn.Module = torchvision_resnet18(weights=None, num_classes=classes)

@@ -39,7 +39,7 @@ COORDINATOR, STRANGER = Identity.from_bytes(bytes([9] * 32)), Identity.from_byte
 ROSTER = Roster.make(
     "study", 1, COORDINATOR.public, [Member(n, i.public) for n, i in IDENTITIES.items()]
 )
-# Nothing rounded away and nothing kept back, so that figures can be compared.
+# Metrics are neither rounded nor withheld, so that they can be compared.
 OPEN_POLICY: dict[str, Any] = {
     "sealed": False,
     "metric-decimals": 12,
@@ -169,7 +169,7 @@ def close(payload: bytes | ModelState, experiment: str = "e1") -> bytes:
 
 
 def plain(reply: bytes) -> Reply:
-    """Return a reply without the head of the audit trail, which never stands still."""
+    """Return a reply without the head of the audit log, which changes with every request."""
     message = decode_reply(reply)
     assert message.audit is not None
     return message.model_copy(update={"audit": None})
@@ -182,7 +182,7 @@ def trained(reply: bytes) -> Trained:
 
 
 def remembered(memory: dict[str, bytes]) -> dict[str, bytes]:
-    """Return all that a hospital remembers but how long its audit trail is."""
+    """Return a hospital's state without the head of its audit log."""
     return {name: value for name, value in memory.items() if name != "audit-head"}
 
 

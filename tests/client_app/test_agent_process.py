@@ -39,7 +39,7 @@ from tests.processes import wait_until
 
 @pytest.mark.timing
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_told_to_stop_it_finishes_its_request_and_removes_its_socket(
+def test_a_signal_lets_it_finish_its_request_and_removes_its_socket(
     number: signal.Signals, start: Start, place: Path
 ) -> None:
     with start_stub(start, place) as agent, ThreadPoolExecutor() as threads:
@@ -58,7 +58,7 @@ def test_told_to_stop_it_finishes_its_request_and_removes_its_socket(
 
 @pytest.mark.slow
 @pytest.mark.timing
-def test_told_to_stop_it_does_not_wait_for_a_long_leg(start: Start, place: Path) -> None:
+def test_a_signal_does_not_wait_for_a_long_leg(start: Start, place: Path) -> None:
     with start_stub(start, place) as agent, ThreadPoolExecutor() as threads:
         asked = threads.submit(ask, str(agent.socket), b"wait /for/ever", patience=1.0)
         wait_until(lambda: len(worked(agent)) == 1)

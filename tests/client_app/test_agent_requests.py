@@ -23,7 +23,7 @@ def test_its_health_is_its_name_its_roster_and_its_version(stub: Agent) -> None:
     assert health(str(stub.socket)) == {"name": "stub", "roster": "AAAA BBBB", "version": "1.0"}
 
 
-def test_a_request_that_says_it_is_too_long_is_turned_away_unread(stub: Agent) -> None:
+def test_a_request_that_says_it_is_too_long_is_rejected_unread(stub: Agent) -> None:
     answer = talk(stub, http_head(f"Content-Length: {2**60}"))  # and not a byte of it
 
     assert answer.startswith(b"HTTP/1.1 413 ")
@@ -66,7 +66,7 @@ TRICKS = {
 
 
 @pytest.mark.parametrize("case", TRICKS)
-def test_tricks_with_headers_are_turned_away(case: str, stub: Agent) -> None:
+def test_tricks_with_headers_are_rejected(case: str, stub: Agent) -> None:
     lines, status = TRICKS[case]
     before = worked(stub)
 
@@ -86,7 +86,7 @@ def test_there_is_nothing_else_to_ask_for(target: str, stub: Agent) -> None:
     assert answer.startswith(b"HTTP/1.1 404 ")
 
 
-def test_an_error_at_the_hospital_tells_nothing(stub: Agent) -> None:
+def test_an_error_at_the_hospital_reveals_nothing(stub: Agent) -> None:
     answer = talk(stub, http_head("Content-Length: 5", "Connection: close"), b"raise")
 
     assert answer.startswith(b"HTTP/1.1 500 ")
@@ -107,7 +107,7 @@ def test_answers_do_not_say_who_serves_them(stub: Agent) -> None:
 
 
 @pytest.mark.timing
-def test_a_twin_joins_the_one_at_work_while_health_answers(stub: Agent, place: Path) -> None:
+def test_a_repeated_request_shares_the_work_while_health_answers(stub: Agent, place: Path) -> None:
     request = f"wait {place / 'go'}".encode()
     with ThreadPoolExecutor() as threads:
         twins = [threads.submit(ask, str(stub.socket), request) for _ in range(3)]
@@ -144,7 +144,7 @@ def test_different_requests_wait_for_each_other(stub: Agent, place: Path) -> Non
 
 
 @pytest.mark.timing
-def test_too_many_at_once_are_told_to_come_back_and_couriers_do(stub: Agent, place: Path) -> None:
+def test_too_many_at_once_are_rejected_and_couriers_retry(stub: Agent, place: Path) -> None:
     requests = [f"wait {place / 'go'}{' ' * n}".encode() for n in range(6)]
     with ThreadPoolExecutor() as threads:
         asked = [threads.submit(ask, str(stub.socket), request) for request in requests]
@@ -156,7 +156,7 @@ def test_too_many_at_once_are_told_to_come_back_and_couriers_do(stub: Agent, pla
 
 
 @pytest.mark.timing
-def test_whoever_hangs_up_does_not_stop_the_work(stub: Agent, place: Path) -> None:
+def test_a_caller_that_hangs_up_does_not_stop_the_work(stub: Agent, place: Path) -> None:
     request = f"wait {place / 'go'}".encode()
     with connected(stub) as connection:
         connection.sendall(http_head(f"Content-Length: {len(request)}") + request)

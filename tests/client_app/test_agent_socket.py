@@ -76,7 +76,7 @@ def test_what_is_not_a_socket_is_left_alone(place: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_an_agent_outside_the_group_is_told_to_enter_it(place: Path) -> None:
+def test_an_agent_outside_the_group_is_an_error_that_says_to_enter_it(place: Path) -> None:
     os.chown(place, 54321, 54321)
     pid = os.fork()
     if pid == 0:

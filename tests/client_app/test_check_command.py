@@ -69,25 +69,25 @@ LOOSE: dict[str, tuple[Callable[[Enrolled], object], str]] = {
 
 @pytest.mark.parametrize("case", LOOSE)
 def test_check_says_what_is_wrong_and_what_to_do(case: str, enrolled: Enrolled) -> None:
-    loosen, told = LOOSE[case]
+    loosen, message = LOOSE[case]
     loosen(enrolled)
 
     code, text = _check(enrolled)
 
     assert code == 1
     (line,) = (line for line in text.splitlines() if line.startswith("✗"))
-    assert told in text[text.index(line) :].split("\n✓")[0]
+    assert message in text[text.index(line) :].split("\n✓")[0]
 
 
 @pytest.mark.parametrize("case", ["state for a group", "a socket folder for all", "no roster"])
-def test_an_agent_does_not_start_like_this(case: str, enrolled: Enrolled) -> None:
-    loosen, told = LOOSE[case]
+def test_an_agent_does_not_start_with_anything_wrong(case: str, enrolled: Enrolled) -> None:
+    loosen, message = LOOSE[case]
     loosen(enrolled)
 
     done = feddc("serve", "--folder", enrolled.folder.path)
 
     assert done.exit_code == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert not enrolled.socket.exists()
     assert not enrolled.folder.store_file.exists()
 

@@ -31,7 +31,7 @@ def test_the_file_made_for_a_new_hospital_says_what_the_defaults_are(file: Path)
     assert read.agent.maximum_request_bytes == 512 * 1024 * 1024
 
 
-def test_every_key_in_it_has_its_meaning_above_it(file: Path) -> None:
+def test_every_key_in_it_has_a_comment(file: Path) -> None:
     lines = file.read_text().splitlines()
 
     keys = [number for number, line in enumerate(lines) if re.match(r"[a-z-]+ = ", line)]
@@ -39,11 +39,11 @@ def test_every_key_in_it_has_its_meaning_above_it(file: Path) -> None:
     assert [lines[number] for number in keys if not lines[number - 1].startswith("# ")] == []
 
 
-def test_what_only_a_simulated_hospital_does_is_not_in_it(file: Path) -> None:
+def test_settings_of_simulated_hospitals_are_not_in_it(file: Path) -> None:
     assert "simulat" not in file.read_text()
 
 
-def test_places_are_seen_from_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_are_relative_to_the_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
 
     read = Configuration.read(file)
@@ -52,7 +52,7 @@ def test_places_are_seen_from_the_file(file: Path, monkeypatch: pytest.MonkeyPat
     assert read.local.data_dir == str(file.parent / "data")
 
 
-def test_a_place_may_be_anywhere(file: Path) -> None:
+def test_a_path_may_be_absolute(file: Path) -> None:
     _replace(file, 'socket = "socket/agent.sock"', 'socket = "/run/feddc/agent.sock"')
     _replace(file, 'data-dir = "data"', 'data-dir = "/srv/records"')
 
@@ -158,7 +158,7 @@ def test_what_is_held_out_stays_so_after_a_restart(records: Path) -> None:
     assert np.array_equal(first.train.features, second.train.features)
 
 
-def test_the_scale_is_learnt_from_what_is_trained_on(records: Path) -> None:
+def test_the_scale_is_that_of_the_training_examples(records: Path) -> None:
     share = load_own(_own(records), "St Mary")
 
     assert share.train.features.mean() == pytest.approx(0, abs=1e-6)

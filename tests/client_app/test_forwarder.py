@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from client_app.connect.forwarder import CONNECTIONS
-from client_app.connect.upstream import Place, Proxy, WayOut
+from client_app.connect.forwarder import _MAXIMUM_CONNECTIONS
+from client_app.connect.upstream import Place, Proxy, Upstream
 
 ROOT = Path(__file__).parents[2]
 SECRET = "p%40ss:word"  # noqa: S105 (of the test's own proxy; what HTTPS_PROXY holds; decoded: p@ss:word)
@@ -191,7 +191,7 @@ def test_bytes_and_the_end_of_each_way_pass_unchanged(
     assert "3000000 bytes out, 3000009 bytes in" in line
 
 
-def test_two_forwarders_lead_from_loopback_over_a_socket_to_the_coordinator(
+def test_two_forwarders_connect_loopback_over_a_socket_to_the_coordinator(
     start: Start, coordinator: _Coordinator, tmp_path: Path
 ) -> None:
     """As in the containers: the courier's on loopback, the other with the network."""
@@ -219,7 +219,7 @@ def test_a_proxy_is_asked_for_exactly_the_address_with_the_credentials(
 ) -> None:
     proxy = start_proxy()
     port = coordinator.server_address[1]
-    # The name is nobody's: whoever resolved it here, rather than at the proxy, would fail.
+    # The name does not exist: resolving it here, rather than at the proxy, would fail.
     name = f"fl.hospital.invalid:{port}"
     with start(name, HTTPS_PROXY=f"http://user:{SECRET}@{proxy.address}") as forwarder:
         assert forwarder.say(b"hello") == b"you said hello"
@@ -250,8 +250,11 @@ def test_no_proxy_is_honoured(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"HTTP/1.1 403 Forbidden\r\n\r\n", "said 403; it does not allow this address"),
-        (b"HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic\r\n\r\n", "said 407; it wants other"),
+        (b"HTTP/1.1 403 Forbidden\r\n\r\n", "status 403; ask the proxy's operator to allow"),
+        (
+            b"HTTP/1.1 407 Who\r\nProxy-Authenticate: Basic\r\n\r\n",
+            "status 407; set the credentials",
+        ),
         (b"SSH-2.0-OpenSSH\r\n\r\n", "not HTTP"),
         (b"x" * 300_000, "not HTTP"),
     ],
@@ -287,7 +290,7 @@ def test_a_coordinator_that_is_away_is_named_and_found_again(start: Start) -> No
         forwarder.wait_for("can be reached again")
 
 
-def test_nobody_is_troubled_by_a_connection_that_says_nothing(
+def test_a_connection_that_sends_nothing_does_not_reach_the_coordinator(
     start: Start, coordinator: _Coordinator
 ) -> None:
     """A health check connects and hangs up."""
@@ -297,23 +300,24 @@ def test_nobody_is_troubled_by_a_connection_that_says_nothing(
     assert coordinator.accepted == 1
 
 
-def test_one_connection_too_many_is_turned_away_and_room_comes_back(
+def test_one_connection_too_many_is_rejected_until_another_ends(
     start: Start, coordinator: _Coordinator
 ) -> None:
     with start(coordinator.address) as forwarder:
-        callers = [forwarder.connect() for _ in range(CONNECTIONS)]
-        for caller in callers:
-            caller.sendall(b"there?")
-            assert caller.recv(10) == b"yes"
+        callers = []
+        for _ in range(_MAXIMUM_CONNECTIONS):
+            callers.append(forwarder.connect())
+            callers[-1].sendall(b"there?")
+            assert callers[-1].recv(10) == b"yes"
         assert not _attempt(forwarder)
-        forwarder.wait_for("one too many")
+        forwarder.wait_for("rejected, there are too many")
         for caller in callers:
             caller.close()
-        forwarder.wait_for(f"connection {CONNECTIONS}: (closed|broken off)")
+        forwarder.wait_for(f"connection {_MAXIMUM_CONNECTIONS}: (closed|broken off)")
         assert forwarder.say(b"hello") == b"you said hello"
 
 
-def test_it_ends_when_told_to_and_leaves_no_socket(start: Start, coordinator: _Coordinator) -> None:
+def test_a_signal_ends_it_and_removes_the_socket(start: Start, coordinator: _Coordinator) -> None:
     with start(coordinator.address) as forwarder, forwarder.connect() as caller:
         caller.sendall(b"there?")
         assert caller.recv(10) == b"yes"
@@ -339,7 +343,7 @@ def test_it_needs_nothing_but_python_itself() -> None:
     "text",
     ["", "host", "host:", ":80", "host:0", "host:65536", "a b:1", "u@h:1", "::1:80", "unix:x"],
 )
-def test_an_address_that_is_none_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be"):
         Place.parse(text)
 
@@ -356,8 +360,8 @@ def test_an_address_is_written_as_it_was_read(text: str) -> None:
 )  # fmt: skip
 def test_which_addresses_need_no_proxy(exceptions: str, proxied: bool) -> None:
     environment = {"HTTPS_PROXY": "http://proxy:3128", "no_proxy": exceptions}
-    way = WayOut.find(Place.parse("fl.example.org:443"), environment)
-    assert (way.proxy is not None) == proxied
+    upstream = Upstream.from_environment(Place.parse("fl.example.org:443"), environment)
+    assert (upstream.proxy is not None) == proxied
 
 
 @pytest.mark.parametrize("url", ["https://proxy:3128", "socks5://proxy", "http://", "http://h:x"])
@@ -369,7 +373,7 @@ def test_a_proxy_of_another_kind_is_refused_without_showing_its_password(url: st
 
 
 def _attempt(forwarder: _Running) -> bytes:
-    """What a caller gets; nothing if it is turned away."""
+    """Return what a caller gets; nothing if it is rejected."""
     try:
         return forwarder.say(b"hello")
     except OSError:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from client_app.connect.forwarder import Forwarder
-from client_app.connect.upstream import Place, WayOut
+from client_app.connect.upstream import Place, Upstream
 from tests import virtual_time
 
 pytestmark = pytest.mark.timing
@@ -26,7 +26,7 @@ def called(folder: Path, call: Call) -> None:
 
     async def test() -> None:
         far, near = folder / "far.sock", folder / "near.sock"
-        forwarder = Forwarder(WayOut(Place.parse(f"unix:{far}")))
+        forwarder = Forwarder(Upstream(Place.parse(f"unix:{far}")))
         async with (
             await asyncio.start_unix_server(echo, str(far)),
             forwarder.open(Place.parse(f"unix:{near}")),
@@ -57,7 +57,7 @@ def test_an_idle_connection_is_closed_and_a_slow_one_is_not(tmp_path: Path) -> N
     called(tmp_path, call)
 
 
-def test_who_connects_and_says_nothing_is_hung_up_on_after_a_minute(tmp_path: Path) -> None:
+def test_a_caller_that_sends_nothing_is_closed_after_a_minute(tmp_path: Path) -> None:
     async def call(reader: StreamReader, writer: StreamWriter) -> None:
         assert await reader.read(100) == b""
         assert now() == pytest.approx(60)

@@ -1,4 +1,4 @@
-"""The hospital: its audit trail, and that a memory older than the trail is noticed."""
+"""The hospital: its audit log, and that state older than the coordinator's view is noticed."""
 
 import json
 
@@ -43,7 +43,7 @@ class RecordingStore(MappingStore):
         self.lines.append(line)
 
 
-def test_a_memory_older_than_the_worlds_is_noticed() -> None:
+def test_state_older_than_the_coordinators_view_is_noticed() -> None:
     memory: dict[str, bytes] = {}
     here = hospital(memory)
     backup = dict(memory)
@@ -56,7 +56,7 @@ def test_a_memory_older_than_the_worlds_is_noticed() -> None:
     assert trained(here.answer(request))
 
 
-def test_a_head_that_the_hospital_did_not_sign_says_nothing() -> None:
+def test_a_head_that_the_hospital_did_not_sign_is_ignored() -> None:
     here = hospital()
     invented = AuditHead.signed(STRANGER, 10_000, bytes(32))
     broken = AuditHead(sequence=10_000, digest="0" * 64, signature="0" * 128)

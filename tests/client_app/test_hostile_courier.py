@@ -133,7 +133,7 @@ def test_it_can_not_put_its_own_socket_in_the_agents_place(agent: Agent) -> None
     )
 
 
-def test_it_can_not_look_into_the_process(agent: Agent) -> None:
+def test_it_can_not_read_the_agents_memory(agent: Agent) -> None:
     assert (
         as_courier(
             "process = f'/proc/{sys.argv[3]}'\n"
@@ -162,8 +162,8 @@ def test_a_crash_writes_no_memory_to_the_disk(agent: Agent) -> None:
     assert core.split()[4:6] == ["0", "0"]
 
 
-@pytest.mark.parametrize("keeps_to_itself", [False, True])
-def test_not_even_another_process_of_the_same_user_can_look_into_it(keeps_to_itself: bool) -> None:
+@pytest.mark.parametrize("hardened", [False, True])
+def test_not_even_another_process_of_the_same_user_can_read_its_memory(hardened: bool) -> None:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -172,14 +172,14 @@ def test_not_even_another_process_of_the_same_user_can_look_into_it(keeps_to_its
         os.setresuid(COURIER, COURIER, COURIER)
         # A process that has changed its user is kept to itself anyway; an agent's has not.
         ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
-        if keeps_to_itself:
+        if hardened:
             harden_process()
         os.write(writer, b"x")
         signal.pause()
     try:
         os.read(reader, 1)
         look = f"open('/proc/{child}/environ', 'rb').read(1)"
-        assert as_courier(f"print(json.dumps(denied(lambda: {look})))\n") is keeps_to_itself
+        assert as_courier(f"print(json.dumps(denied(lambda: {look})))\n") is hardened
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

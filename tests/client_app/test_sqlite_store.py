@@ -41,7 +41,7 @@ TRANSACTIONS = st.lists(st.tuples(st.lists(STEPS, max_size=4), st.booleans()), m
 
 @settings(max_examples=25, deadline=None)
 @given(TRANSACTIONS)
-def test_it_remembers_what_a_dictionary_and_a_list_would(
+def test_it_stores_what_a_dictionary_and_a_list_would(
     transactions: list[tuple[list[tuple[str, str, bytes]], bool]],
 ) -> None:
     memory: dict[str, bytes] = {}
@@ -124,7 +124,9 @@ def test_files_are_for_their_owner_only(store: SqliteStore, tmp_path: Path) -> N
     assert modes == dict.fromkeys(("memory.lock", "memory.sqlite", "memory.sqlite-journal"), 0o600)
 
 
-def test_a_second_agent_is_told_who_has_the_store(store: SqliteStore, tmp_path: Path) -> None:
+def test_a_second_agent_is_refused_and_shown_who_has_the_store(
+    store: SqliteStore, tmp_path: Path
+) -> None:
     with pytest.raises(StoreError, match=rf"another agent \(process {os.getpid()}\)"):
         SqliteStore(tmp_path / "memory.sqlite")
 
@@ -206,10 +208,12 @@ store.put("e/other", b"goes on")
     ("spoil", "message"),
     [
         (lambda path: path.write_bytes(b"not a database at all" * 100), "restore"),
-        (lambda path: _set_version(path, 7), r"another version of feddc \(format 7"),
+        (lambda path: _set_version(path, 7), "has format 7"),
     ],
 )
-def test_a_file_it_does_not_know_is_left_alone(spoil: object, message: str, tmp_path: Path) -> None:
+def test_a_file_of_another_kind_is_refused_and_left_alone(
+    spoil: object, message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "memory.sqlite"
     assert callable(spoil)
     spoil(path)
@@ -223,7 +227,7 @@ def test_a_file_it_does_not_know_is_left_alone(spoil: object, message: str, tmp_
 
 
 def test_reading_a_store_that_is_not_there_says_so_and_makes_none(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is it there"):
+    with pytest.raises(StoreError, match="check that the file exists"):
         SqliteStore.for_reading(tmp_path / "memory.sqlite")
     assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""The data of a simulated study: disjoint shares that follow from settings and seed alone."""
+"""The data of a simulated study: disjoint partitions that follow from settings and seed alone."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,8 +32,11 @@ def rows(examples: Examples) -> set[bytes]:
 
 
 def test_no_patient_is_in_two_places() -> None:
-    shares, dataset = load_partitions(local(), 20, 1), load_dataset(local(), 1)
-    parts = [dataset.test, *(p for share in shares for p in (share.train, share.held_out))]
+    partitions, dataset = load_partitions(local(), 20, 1), load_dataset(local(), 1)
+    parts = [
+        dataset.test,
+        *(p for partition in partitions for p in (partition.train, partition.held_out)),
+    ]
 
     # No two of the 569 patients have the same measurements, so that rows can stand for them.
     assert len(np.unique(load_breast_cancer().data, axis=0)) == 569
@@ -42,10 +45,12 @@ def test_no_patient_is_in_two_places() -> None:
 
 
 def test_every_hospital_has_what_the_settings_say() -> None:
-    shares = load_partitions(local(), 12, 1)
+    partitions = load_partitions(local(), 12, 1)
 
-    assert [share.name for share in shares] == [f"hospital-{n:02}" for n in range(1, 13)]
-    assert {(len(share.train), len(share.held_out)) for share in shares} == {(7, 3)}
+    assert [partition.name for partition in partitions] == [
+        f"hospital-{n:02}" for n in range(1, 13)
+    ]
+    assert {(len(partition.train), len(partition.held_out)) for partition in partitions} == {(7, 3)}
 
 
 def test_the_test_set_is_the_share_the_settings_say() -> None:
@@ -56,17 +61,17 @@ def test_the_test_set_is_the_share_the_settings_say() -> None:
 
 
 def test_the_same_seed_gives_the_same_shares() -> None:
-    def shares(seed: int) -> list[bytes]:
+    def partitions(seed: int) -> list[bytes]:
         load_dataset.cache_clear()
         load_partitions.cache_clear()
         return [
             part.features.tobytes() + part.labels.tobytes()
-            for share in load_partitions(local(), 5, seed)
-            for part in (share.train, share.held_out)
+            for partition in load_partitions(local(), 5, seed)
+            for part in (partition.train, partition.held_out)
         ]
 
-    assert shares(1) == shares(1)
-    assert not set(shares(1)) & set(shares(2))
+    assert partitions(1) == partitions(1)
+    assert not set(partitions(1)) & set(partitions(2))
 
 
 def test_shares_of_one_process_are_made_once() -> None:
@@ -77,13 +82,15 @@ def test_shares_of_one_process_are_made_once() -> None:
 
 def test_the_split_is_the_one_the_settings_name() -> None:
     pathological = local(dataset="digits", split="pathological", examples=8, held_out=4)
-    for share in load_partitions(pathological, 10, 1):
-        assert len(np.unique(share.train.labels)) == 2
-        assert set(share.held_out.labels) <= set(share.train.labels)
+    for partition in load_partitions(pathological, 10, 1):
+        assert len(np.unique(partition.train.labels)) == 2
+        assert set(partition.held_out.labels) <= set(partition.train.labels)
     three = local(
         dataset="digits", split="pathological", examples=9, held_out=3, classes_per_hospital=3
     )
-    assert {len(np.unique(share.train.labels)) for share in load_partitions(three, 10, 1)} == {3}
+    assert {
+        len(np.unique(partition.train.labels)) for partition in load_partitions(three, 10, 1)
+    } == {3}
 
 
 def test_skewed_hospitals_have_the_papers_sizes() -> None:
@@ -91,7 +98,7 @@ def test_skewed_hospitals_have_the_papers_sizes() -> None:
         split="skewed", examples=10, held_out=0, skew_min_examples=2, skew_small_fraction=0.3
     )
 
-    sizes = sorted(len(share.train) for share in load_partitions(skewed, 10, 1))
+    sizes = sorted(len(partition.train) for partition in load_partitions(skewed, 10, 1))
 
     assert sizes[:3] == [2, 2, 2]
     assert sum(sizes) == 100
@@ -118,12 +125,14 @@ def test_columns_and_folder_are_passed_on(tmp_path: Path) -> None:
         held_out=2,
     )
 
-    shares, dataset = load_partitions(settings, 2, 1), load_dataset(settings, 1)
+    partitions, dataset = load_partitions(settings, 2, 1), load_dataset(settings, 1)
 
-    assert [share.name for share in shares] == ["east", "west"]
+    assert [partition.name for partition in partitions] == ["east", "west"]
     assert set(dataset.classes) == {"ill", "well"}
     assert dataset.shape == (2,)  # x and y; the other columns are no measurements
-    groups = [set(p.groups) for s in shares for p in (s.train, s.held_out) if p.groups is not None]
+    groups = [
+        set(p.groups) for s in partitions for p in (s.train, s.held_out) if p.groups is not None
+    ]
     assert sum(map(len, groups)) == len(set.union(*groups))
 
 

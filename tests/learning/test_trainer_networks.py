@@ -228,7 +228,7 @@ def test_a_loss_that_does_not_fit_the_network_is_refused(
 
 def test_a_network_without_anything_to_train_is_refused(use: Any) -> None:
     use(nn.Flatten)
-    with pytest.raises(ModelError, match="mlp has nothing to train"):
+    with pytest.raises(ModelError, match="mlp has no trainable parameters"):
         trainer()
 
 

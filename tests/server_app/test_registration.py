@@ -125,7 +125,7 @@ def test_a_supernode_whose_key_is_not_registered_is_refused(
     stranger.save_connection(coordinator.study.connection())
 
     with coordinator.connected(stranger, **proxies(way_out)) as node:
-        node.wait_for("was turned away: the coordinator has not enrolled this SuperNode's key")
+        node.wait_for("was rejected: the coordinator has not enrolled this SuperNode's key")
         assert "SuperNode ID" not in node.text()
 
 
@@ -159,7 +159,7 @@ def test_a_killed_supernode_is_started_again(
         node.wait_for("supernode ended with signal SIGKILL; starting it again in 1 s")
         # Not after a minute, when the SuperLink would notice by itself.
         wait_until(lambda: node.text().count("SuperNode ID") == 2, 50)
-        assert "turned away" not in node.text()
+        assert "was rejected" not in node.text()
 
 
 def test_a_supernode_ends_with_the_command_that_started_it(

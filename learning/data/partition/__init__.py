@@ -1,1 +1,1 @@
-"""Who gets which examples: held-out data, groups, partitions."""
+"""Divide examples among hospitals: groups, held-out data, partitions."""

@@ -1,4 +1,4 @@
-"""Decides which few classes each hospital of a pathological split has."""
+"""Assign classes to the hospitals of a pathological split."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +13,10 @@ def assign_classes(
     lot_size: int,
     rng: np.random.Generator,
 ) -> list[set[int]]:
-    """Return each hospital's classes, as many lots of a class as its frequency allows.
+    """Return each hospital's classes; a class is assigned in proportion to its frequency.
 
-    McMahan et al. (2017) sort by label, cut into lots of equal size and deal some to each
-    client, so that one client may get two lots of one class. Here it always has exactly
+    McMahan et al. (2017) sort by label, cut into lots of equal size and assign some to each
+    client, so that a client may get two lots of one class. Here every hospital has exactly
     `classes_each` classes.
     """
     classes, counts = np.unique(labels, return_counts=True)
@@ -34,21 +34,21 @@ def assign_classes(
             f"{hospitals * classes_each}: lower hospitals, examples or held-out"
         )
     lots = _lots_of_each(counts, most, hospitals * classes_each, rng)
-    dealt = []
+    assigned = []
     for _ in range(hospitals):
-        # The classes with most lots left, ties at random: so no class is ever left with
-        # more lots than there are hospitals to come.
+        # The classes with most lots left, ties at random: then no class is left with more lots
+        # than there are hospitals remaining.
         tie_break = rng.permutation(len(classes))
         chosen = tie_break[np.argsort(-lots[tie_break], kind="stable")][:classes_each]
         lots[chosen] -= 1
-        dealt.append({int(label) for label in classes[chosen]})
-    return [dealt[i] for i in rng.permutation(hospitals)]
+        assigned.append({int(label) for label in classes[chosen]})
+    return [assigned[i] for i in rng.permutation(hospitals)]
 
 
 def _lots_of_each(
     counts: NDArray[np.int64], most: NDArray[np.int64], total: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Share out the lots in proportion to the classes' examples (Webster's method)."""
+    """Apportion the lots to the classes by their number of examples (Webster's method)."""
     lots = np.zeros_like(counts)
     tie_break = rng.permutation(len(counts))
     for _ in range(total):

@@ -1,4 +1,4 @@
-"""Examples that belong together, and a test set that keeps them together."""
+"""Groups of examples that belong together, and a test set that does not split them."""
 
 from collections.abc import Sequence
 
@@ -14,35 +14,35 @@ GROUP_COLUMNS: tuple[str, ...] = (
     "near_dup_group",
     "exact_dup_group",
 )
-"""Columns that mean "keep together" without being named by the user."""
+"""Column names that `group-column` = auto recognises."""
 
 _TEST_SET = 1
 
 
 def set_apart(
-    count: int, groups: NDArray[np.int64] | None, share: float, seed: int
+    count: int, groups: NDArray[np.int64] | None, fraction: float, seed: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows of the training pool and of a random test set, each sorted.
 
-    The test set has round(share · count) rows, or a few less where whole groups do not fit.
+    The test set has round(fraction · count) rows, or slightly fewer where whole groups do not fit.
     """
-    wanted = round(share * count)
-    if count - wanted < 1 or (share > 0 and wanted < 1):
+    wanted = round(fraction * count)
+    if count - wanted < 1 or (fraction > 0 and wanted < 1):
         raise DataError(
-            f"test-fraction {share} of {count} examples leaves nothing to train or test with: "
+            f"test-fraction {fraction} of {count} examples leaves nothing to train or test with: "
             "change it or add data"
         )
-    # A stream of its own: callers make generators of the bare seed for other purposes.
+    # A separate stream: callers use the bare seed for other generators.
     rng = np.random.default_rng([seed, _TEST_SET])
     in_test = np.zeros(count, dtype=bool)
     for rows in bundles(np.arange(count), groups, rng):
         if len(rows) <= wanted:
             in_test[rows] = True
             wanted -= len(rows)
-    if share > 0 and not in_test.any():
+    if fraction > 0 and not in_test.any():
         raise DataError(
-            f"test-fraction {share}: every group has more than that share of the {count} examples: "
-            "raise it, or set group-column to none"
+            f"test-fraction {fraction}: every group has more than that part of the {count} "
+            "examples: raise it, or set group-column to none"
         )
     return np.flatnonzero(~in_test), np.flatnonzero(in_test)
 
@@ -50,7 +50,7 @@ def set_apart(
 def bundles(
     rows: NDArray[np.intp], groups: NDArray[np.int64] | None, rng: np.random.Generator
 ) -> list[NDArray[np.intp]]:
-    """Return the rows bundled by group, the bundles and the rows in each in random order."""
+    """Return the rows bundled by group; bundles and rows in each are in random order."""
     rows = rng.permutation(rows)
     if groups is None:
         return list(rows.reshape(-1, 1))
@@ -61,7 +61,7 @@ def bundles(
 
 
 def unite(*columns: Sequence[str]) -> NDArray[np.int64]:
-    """Number the groups of rows that have a non-empty value in common in some column.
+    """Number the groups of rows that share a non-empty value in some column.
 
     Two columns can chain: a patient's X-ray that is a copy of another patient's puts both
     patients into one group.

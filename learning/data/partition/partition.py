@@ -1,4 +1,4 @@
-"""Deals rows to hands of exact sizes without parting groups."""
+"""Partition rows into parts of exact sizes without splitting groups."""
 
 from collections.abc import Sequence
 
@@ -8,48 +8,48 @@ from numpy.typing import NDArray
 from learning.data.partition.grouping import bundles
 
 
-def deal(
+def partition_rows(
     rows: NDArray[np.intp],
     groups: NDArray[np.int64] | None,
     sizes: Sequence[int],
     rng: np.random.Generator,
 ) -> list[NDArray[np.intp]]:
-    """Return one hand of random rows for each size; short hands if there are too few rows.
+    """Return one part of random rows for each size; parts are short if there are too few rows.
 
-    A group goes to one hand. Where it does not fit into any, the largest room left gets what
-    it can hold and the group's surplus is dropped.
+    A group goes to one part. If it fits into none, the part with most room left takes as many rows
+    as it can hold, and the rest of the group is dropped.
     """
     if groups is None:
         return np.split(rng.permutation(rows)[: sum(sizes)], np.cumsum(sizes)[:-1])
-    hands: list[list[NDArray[np.intp]]] = [[] for _ in sizes]
+    assigned: list[list[NDArray[np.intp]]] = [[] for _ in sizes]
     room = np.array(sizes, dtype=np.int64)
     for bundle in _large_ones_first(bundles(rows, groups, rng), sizes):
         if not room.any():
             break
-        hand = _random_hand(np.where(room >= len(bundle), room, 0), rng)
-        if hand is None:
-            hand = int(room.argmax())
-        hands[hand].append(bundle[: room[hand]])
-        room[hand] -= len(hands[hand][-1])
+        part = _random_part(np.where(room >= len(bundle), room, 0), rng)
+        if part is None:
+            part = int(room.argmax())
+        assigned[part].append(bundle[: room[part]])
+        room[part] -= len(assigned[part][-1])
     nothing = np.array([], dtype=np.intp)
-    return [np.concatenate([nothing, *parts]) for parts in hands]
+    return [np.concatenate([nothing, *parts]) for parts in assigned]
 
 
 def _large_ones_first(
     shuffled: list[NDArray[np.intp]], sizes: Sequence[int]
 ) -> list[NDArray[np.intp]]:
-    """Sort the random bundles that suffice by size; the others wait behind, in case.
+    """Sort the first bundles, as many as suffice, by size; append the others.
 
-    Small bundles last fill the gaps exactly. Sorting all of them instead would prefer
-    patients with many images.
+    Small bundles at the end fill the gaps exactly. Sorting all bundles would prefer patients with
+    many images.
     """
     usable = np.cumsum([min(len(bundle), max(sizes, default=0)) for bundle in shuffled])
     suffice = int(np.searchsorted(usable, sum(sizes))) + 1
     return sorted(shuffled[:suffice], key=len, reverse=True) + shuffled[suffice:]
 
 
-def _random_hand(room: NDArray[np.int64], rng: np.random.Generator) -> int | None:
-    """Draw a hand with the chance of each proportional to its room, as for single rows."""
+def _random_part(room: NDArray[np.int64], rng: np.random.Generator) -> int | None:
+    """Draw a part with a probability proportional to its room, as for single rows."""
     places = np.cumsum(room)
     if not places[-1]:
         return None
@@ -57,17 +57,17 @@ def _random_hand(room: NDArray[np.int64], rng: np.random.Generator) -> int | Non
 
 
 def assign_group(
-    rows: NDArray[np.intp], groups: NDArray[np.int64], homes: NDArray[np.int64]
+    rows: NDArray[np.intp], groups: NDArray[np.int64], owners: NDArray[np.int64]
 ) -> NDArray[np.intp]:
-    """Return the rows in their group's most frequent home (the first of equals).
+    """Assign each group to its most frequent owner (the first of equals); return that owner's rows.
 
-    `homes` is a class or a hospital that decides who gets a row: a group with several could
-    not stay together.
+    `owners` holds the class or the hospital of each row. A group with several owners could not
+    stay together, so its other rows are dropped.
     """
-    pairs, counts = np.unique(np.stack([groups[rows], homes[rows]]), axis=1, return_counts=True)
-    # By group, then most frequent, then first home; of each group the first counts.
+    pairs, counts = np.unique(np.stack([groups[rows], owners[rows]]), axis=1, return_counts=True)
+    # By group, then most frequent, then first owner; the first entry of each group counts.
     order = np.lexsort((pairs[1], -counts, pairs[0]))
     found, first = np.unique(pairs[0][order], return_index=True)
-    home_of_group = pairs[1][order][first]
-    at_home: NDArray[np.bool_] = home_of_group[np.searchsorted(found, groups[rows])] == homes[rows]
-    return rows[at_home]
+    owner_of_group = pairs[1][order][first]
+    kept: NDArray[np.bool_] = owner_of_group[np.searchsorted(found, groups[rows])] == owners[rows]
+    return rows[kept]

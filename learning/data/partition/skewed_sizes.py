@@ -43,7 +43,7 @@ def skewed_sizes(
 
 
 def _rounded(exact: list[Fraction]) -> list[int]:
-    """Round so that the sum stays: up where the fraction is largest, of equals the last."""
+    """Round with the same sum: up where the fraction is largest, the last of equals first."""
     whole = [int(number) for number in exact]
     missing = int(sum(exact)) - sum(whole)
     by_fraction = sorted(range(len(exact)), key=lambda i: (exact[i] - whole[i], i), reverse=True)

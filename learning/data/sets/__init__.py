@@ -1,1 +1,1 @@
-"""The data sets by name: one module reads each."""
+"""The built-in data sets, one module for each publisher or format."""

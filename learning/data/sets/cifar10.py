@@ -31,7 +31,7 @@ _Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 def cifar10(folder: Path | None, _seed: int, _options: DataOptions) -> Dataset:
-    """Read the publisher's training images (or a part of them) as the pool, its test set."""
+    """Read the publisher's training images (or a part of them) as the pool, and its test set."""
     root = require("cifar10", folder)
     binary = root / "cifar-10-batches-bin"
     binary = binary if binary.is_dir() else root
@@ -79,7 +79,7 @@ def _read_binary(paths: list[Path]) -> _Part:
 
 @lru_cache(maxsize=1)
 def _read_zip(path: Path, _modified: int, _size: int) -> tuple[_Part, _Part]:
-    """Decode train/<class>/*.jpg and test/<class>/*.jpg; kept, as every hospital asks again."""
+    """Decode train/<class>/*.jpg and test/<class>/*.jpg; cached for the other hospitals."""
     try:
         with zipfile.ZipFile(path) as archive:
             content = {name: archive.read(name) for name in sorted(archive.namelist())}

@@ -1,4 +1,4 @@
-"""A table of a user's own: one csv file, one line for each example, numbers and a label."""
+"""A user's own table: one csv file with a line for each example, numbers and a label."""
 
 import csv
 import io
@@ -20,8 +20,8 @@ from learning.data.sources import read_text, require
 def csv_file(folder: Path | None, seed: int, options: DataOptions) -> Dataset:
     """Read the file `folder`, or the only csv file in it; standardised over the training pool.
 
-    Features are ordered by their columns' names, so that hospitals whose files have the same
-    columns in another order still feed the same model.
+    Features are ordered by column name, so that hospitals with the same columns in another order
+    train the same model.
     """
     path = _only_csv(require("csv", folder))
     table = _read(path)
@@ -35,7 +35,7 @@ def csv_file(folder: Path | None, seed: int, options: DataOptions) -> Dataset:
         for column in columns:
             table.require(column, setting)
 
-    # A patient's number is never a feature, also when patients need not stay together.
+    # A patient's number is never a feature, even when patients need not stay together.
     others = {options.label_column, *hospital_column, *grouping, *GROUP_COLUMNS}
     names = sorted(set(table.header) - others)
     if not names:
@@ -43,17 +43,19 @@ def csv_file(folder: Path | None, seed: int, options: DataOptions) -> Dataset:
     values = np.array([table.numbers(name) for name in names], dtype=np.float64).T
     classes, labels = _labels(table, options)
     groups = unite(*[table.column(name) for name in grouping]) if grouping else None
-    silos = np.array(table.filled(hospital_column[0]), dtype=np.str_) if hospital_column else None
+    hospitals = (
+        np.array(table.filled(hospital_column[0]), dtype=np.str_) if hospital_column else None
+    )
 
     pool, test = set_apart(len(labels), groups, options.test_fraction, seed)
     features = standardise(values, pool) if options.standardise else values.astype(np.float32)
-    examples = Examples(features, labels, groups, silos)
+    examples = Examples(features, labels, groups, hospitals)
     return Dataset("csv", examples.take(pool), examples.take(test), classes)
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A file's cells. Messages give the place, never the cell: it may be a patient's."""
+    """The cells of a file. Messages name a cell's position, never its value: it may be private."""
 
     path: Path
     header: list[str]

@@ -1,4 +1,4 @@
-"""Data sets that need no files: two from scikit-learn's wheel, one generated."""
+"""Data sets without files: two from scikit-learn's package, one generated."""
 
 from pathlib import Path
 
@@ -42,13 +42,13 @@ def breast_cancer(_folder: Path | None, seed: int, options: DataOptions) -> Data
 def synthetic(_folder: Path | None, seed: int, options: DataOptions) -> Dataset:
     """Generate the paper's synthetic data (appendix, training setup, "Synthetic Data").
 
-    Pool and test set come from one call: another call would have other clusters. Like the
-    authors' scripts it does not standardise.
+    Pool and test set come from one call, because another call would have other clusters. Like the
+    authors' scripts, it does not standardise.
     """
     from sklearn.datasets import make_classification
 
     features, labels = make_classification(
-        n_samples=options.train_samples + options.test_samples,
+        n_samples=options.train_examples + options.test_examples,
         n_features=100,
         n_informative=20,
         n_redundant=60,
@@ -66,7 +66,7 @@ def synthetic(_folder: Path | None, seed: int, options: DataOptions) -> Dataset:
     rows = np.arange(len(examples))
     return Dataset(
         "synthetic",
-        examples.take(rows[: options.train_samples]),
-        examples.take(rows[options.train_samples :]),
+        examples.take(rows[: options.train_examples]),
+        examples.take(rows[options.train_examples :]),
         ("0", "1"),
     )

@@ -1,6 +1,6 @@
 """UCI Heart Disease: 920 patients of four hospitals, one file from each.
 
-What becomes of the 13 attributes:
+Use of the 13 attributes:
 
 - `slope`, `ca` and `thal` are left out. Outside Cleveland they are missing for up to 65 %,
   99 % and 90 % of the patients: imputed they would be constants there, and an indicator of
@@ -44,13 +44,13 @@ _CLASSES = ("no disease", "disease")
 
 
 def heart_disease(folder: Path | None, seed: int, options: DataOptions) -> Dataset:
-    """Read the four processed files; the silos are the hospitals."""
+    """Read the four processed files, one per hospital."""
     root = require("heart-disease", folder)
-    tables, silos, patients = [], [], []
+    tables, hospitals, patients = [], [], []
     for hospital in HOSPITALS:
         table, lines = _read(root / f"processed.{hospital}.data")
         tables.append(table)
-        silos += [hospital] * len(table)
+        hospitals += [hospital] * len(table)
         patients += [f"{hospital}: {line}" for line in lines]
     records = np.concatenate(tables)
     groups = None if options.group_column == "none" else unite(patients)
@@ -58,7 +58,7 @@ def heart_disease(folder: Path | None, seed: int, options: DataOptions) -> Datas
     pool, test = set_apart(len(records), groups, options.test_fraction, seed)
     labels = (_column(records, "num") > 0).astype(np.int64)
     features = standardise(_columns(records, pool), pool)
-    examples = Examples(features, labels, groups, np.array(silos, dtype=np.str_))
+    examples = Examples(features, labels, groups, np.array(hospitals, dtype=np.str_))
     return Dataset("heart-disease", examples.take(pool), examples.take(test), _CLASSES)
 
 

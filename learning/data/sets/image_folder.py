@@ -1,7 +1,7 @@
 """Images sorted into one folder for each class, and the paper's two medical image sets.
 
 Either folder/train/<class>/* and folder/test/<class>/*, or folder/<class>/* with a random
-test set. A manifest.csv in the folder may say which images belong together.
+test set. A manifest.csv in the folder can list which images belong together.
 """
 
 import logging
@@ -24,14 +24,14 @@ _log = logging.getLogger(__name__)
 
 _SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 
-# Constants, and not the pool's mean: every hospital must see the same image alike. They are
+# Constants instead of the pool's mean, so that an image is the same at every hospital. They are
 # those of the chest X-rays (0.48 and 0.24), rounded.
 _MEAN, _DEVIATION = 0.5, 0.25
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a data set fixes that a user's own folder leaves open."""
+    """Properties that a known data set fixes and a user's own folder leaves open."""
 
     name: str
     size: int = 128
@@ -60,7 +60,7 @@ def _load(kind: _Kind, folder: Path | None, seed: int, options: DataOptions) -> 
     root = require(kind.name, folder)
     classes = kind.classes or options.classes or _class_folders(root)
     files = list(_image_files(root, classes))
-    # Only a user who names the classes can mean that a hospital has no images of one.
+    # A hospital may lack images of a class only if the user names the classes.
     _check_classes(root, classes, files, some_may_lack=not kind.classes and bool(options.classes))
     pictures = read_images(
         [root / file.key for file in files],
@@ -69,8 +69,8 @@ def _load(kind: _Kind, folder: Path | None, seed: int, options: DataOptions) -> 
     )
     groups = None
     if options.group_column != "none":
-        told = manifest_columns(root, [file.key for file in files], options.group_column)
-        groups = unite(*told, pictures.digests)
+        columns = manifest_columns(root, [file.key for file in files], options.group_column)
+        groups = unite(*columns, pictures.digests)
     pool, test = _pool_and_test(files, groups, options.test_fraction, seed)
 
     channels = pictures.pixels.shape[1]
@@ -89,7 +89,7 @@ def _load(kind: _Kind, folder: Path | None, seed: int, options: DataOptions) -> 
 @dataclass(frozen=True)
 class _ImageFile:
     key: str
-    """Its path in the folder, with slashes on every system."""
+    """Its path in the folder, with slashes on all systems."""
 
     class_name: str
     for_test: bool
@@ -108,7 +108,7 @@ def _class_folders(root: Path) -> tuple[str, ...]:
 
 
 def _image_files(root: Path, classes: tuple[str, ...]) -> Iterator[_ImageFile]:
-    """Yield the images in an order that does not depend on the file system's."""
+    """Yield the images in an order independent of the file system."""
     parts = ("train", "test") if (root / "train").is_dir() else (".",)
     for part in parts:
         for class_name in classes:
@@ -150,7 +150,7 @@ def _pool_and_test(
         return set_apart(len(files), groups, test_fraction, seed)
     leaks = np.zeros(len(files), dtype=bool)
     if groups is not None:
-        # The pool gives way, so that figures on the publisher's test set stay comparable.
+        # Removed from the pool, so that results on the publisher's test set stay comparable.
         leaks = ~for_test & np.isin(groups, groups[for_test])
         if leaks.any():
             _log.warning(

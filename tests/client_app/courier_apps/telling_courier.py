@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -22,19 +23,25 @@ def do(message: Message, context: Context) -> Message:
         raise ValueError("as asked")
     if asked == "die":
         os.kill(os.getpid(), signal.SIGKILL)
+    if asked == "hang":  # as with an agent that does not answer
+        answers = Path(os.environ["FEDDC_TEST_ANSWERS"])
+        answers.with_name("hanging").write_text(f"{os.getpid()}\n")
+        one, _other = socket.socketpair()
+        one.recv(1)
     told = {"pid": os.getpid(), "parent": os.getppid(), "torch": "torch" in sys.modules}
     return Message(RecordDict({"told": ConfigRecord(told)}), reply_to=message)
 
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """Ask the one node one thing after the other; write down what it says."""
-    while not (nodes := list(grid.get_node_ids())):
+    """Ask a node one thing after the other; write down what it says."""
+    node = int(str(context.run_config["node"]))
+    while node not in grid.get_node_ids():
         time.sleep(0.2)
     answers = []
     for asked in str(context.run_config["asks"]).split():
         content = RecordDict({"ask": ConfigRecord({"what": asked})})
-        message = Message(content, nodes[0], MessageType.TRAIN)
-        (reply,) = grid.send_and_receive([message], timeout=150)
+        message = Message(content, node, MessageType.TRAIN)
+        (reply,) = grid.send_and_receive([message], timeout=600)
         answers.append(reply.error.code if reply.has_error() else dict(reply.content["told"]))
     Path(os.environ["FEDDC_TEST_ANSWERS"]).write_text(json.dumps(answers))

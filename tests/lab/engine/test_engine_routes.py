@@ -76,13 +76,13 @@ def test_routes_are_the_planners(
 @given(
     seed=st.binary(min_size=32, max_size=32),
     examples=st.integers(1, 10_000),
-    share=st.floats(0, 1),
+    fraction=st.floats(0, 1),
     first=st.integers(0, 10**9),
 )
 def test_batches_drawn_together_are_those_drawn_alone(
-    seed: bytes, examples: int, share: float, first: int
+    seed: bytes, examples: int, fraction: float, first: int
 ) -> None:
-    size = max(1, min(examples, 80, round(share * examples)))
+    size = max(1, min(examples, 80, round(fraction * examples)))
     positions, rounds = [0, 5, 2], range(first, first + 4)
     table = draw_batches(seed, positions, rounds, examples, size)
     for row, round_ in zip(table, rounds, strict=True):

@@ -16,11 +16,11 @@ SETTINGS = Settings.from_run_config(TINY | {"rounds": 8}, source="test")
 def test_the_last_aggregate_is_judged_on_what_the_hospitals_held_out() -> None:
     outcome = run(SETTINGS, backend="loop", evaluate_held_out=True)
     seed = SETTINGS.algorithm.seed
-    shares = load_partitions(SETTINGS.local, SETTINGS.algorithm.hospitals, seed)
+    partitions = load_partitions(SETTINGS.local, SETTINGS.algorithm.hospitals, seed)
     dataset = load_dataset(SETTINGS.local, seed)
     network = Network(SETTINGS.training, TaskSpec(dataset.shape, 2), seed=0)
     network.load(outcome.model.parameters, outcome.model.buffers)
-    held_out = pooled([share.held_out for share in shares])
+    held_out = pooled([partition.held_out for partition in partitions])
     assert len(held_out) == 6 * 2
     assert outcome.history.held_out == network.evaluate(*network.tensors(held_out))
     assert len(outcome.history.clients_held_out) == len(outcome.history.clients) == 6

@@ -26,9 +26,11 @@ def test_every_seed_has_its_mri_splits_in_the_papers_sizes(name: str) -> None:
         for seed in plan.seeds:
             for trial in (plan.candidate(cell, seed, 0.1), plan.final(cell, seed, 0.1)):
                 local = trial.settings.local
-                shares = load_partitions(local, 25, seed)
-                assert sum(len(share.train) for share in shares) == 25 * local.examples
-                assert sum(len(share.held_out) for share in shares) == 25 * local.held_out
+                partitions = load_partitions(local, 25, seed)
+                assert sum(len(partition.train) for partition in partitions) == 25 * local.examples
+                assert (
+                    sum(len(partition.held_out) for partition in partitions) == 25 * local.held_out
+                )
             dataset = load_dataset(local, seed)
             assert len(dataset.test) == 53
             if "near-duplicates" in variant:

@@ -1,4 +1,4 @@
-"""A user's table becomes features, labels, groups and silos; a wrong cell is named by its place."""
+"""A user's table becomes features, labels, groups and hospitals; errors name a cell's position."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -42,12 +42,12 @@ def test_cells_become_features_labels_groups_and_silos(patients: Path) -> None:
     assert (len(dataset.train), len(dataset.test)) == (16, 4)
     for part in (dataset.train, dataset.test):
         assert part.groups is not None
-        assert part.silos is not None
+        assert part.hospitals is not None
         # Columns in the order of their names: age, weight.
         lines = part.features[:, 1].astype(int)
         assert part.features[:, 0].tolist() == [i * i for i in lines]
         assert part.labels.tolist() == [0 if i % 3 else 1 for i in lines]
-        assert part.silos.tolist() == ["nw"[i % 2] for i in lines]
+        assert part.hospitals.tolist() == ["nw"[i % 2] for i in lines]
         same_patient = lines[:, np.newaxis] // 2 == lines // 2
         assert ((part.groups[:, np.newaxis] == part.groups) == same_patient).all()
     assert sorted(whole(dataset)[:, 1]) == list(range(20))

@@ -66,10 +66,10 @@ def test_synthetic_data_have_the_papers_structure() -> None:
 
 
 def test_synthetic_pool_and_test_set_are_of_one_distribution() -> None:
-    synthetic = read("synthetic", options=DataOptions(train_samples=3000, test_samples=400))
+    synthetic = read("synthetic", options=DataOptions(train_examples=3000, test_examples=400))
     assert (len(synthetic.train), len(synthetic.test)) == (3000, 400)
     model = LogisticRegression(max_iter=2000).fit(synthetic.train.features, synthetic.train.labels)
-    other = read("synthetic", seed=1, options=DataOptions(test_samples=400))
+    other = read("synthetic", seed=1, options=DataOptions(test_examples=400))
     here = model.score(synthetic.test.features, synthetic.test.labels)
     there = model.score(other.test.features, other.test.labels)
     assert here > 0.65

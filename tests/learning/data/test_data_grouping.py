@@ -37,21 +37,23 @@ def test_united_rows_are_those_a_path_of_common_values_leads_to(
     st.lists(st.integers(0, 30), min_size=4, max_size=80), st.floats(0.2, 0.8), st.integers(0, 99)
 )
 def test_the_test_set_is_disjoint_by_group_and_not_larger_than_asked(
-    numbers: list[int], share: float, seed: int
+    numbers: list[int], fraction: float, seed: int
 ) -> None:
     groups = np.array([*numbers, *range(100, 110)], dtype=np.int64)
-    pool, test = set_apart(len(groups), groups, share, seed)
+    pool, test = set_apart(len(groups), groups, fraction, seed)
     assert sorted([*pool, *test]) == list(range(len(groups)))
     assert not set(groups[pool]) & set(groups[test])
     largest = max(np.bincount(groups))
-    assert 0 <= round(share * len(groups)) - len(test) < largest
+    assert 0 <= round(fraction * len(groups)) - len(test) < largest
 
 
-@pytest.mark.parametrize(("count", "share", "size"), [(253, 0.21, 53), (10, 0.25, 2), (10, 0, 0)])
+@pytest.mark.parametrize(
+    ("count", "fraction", "size"), [(253, 0.21, 53), (10, 0.25, 2), (10, 0, 0)]
+)
 def test_the_test_set_has_exactly_the_share_where_nothing_belongs_together(
-    count: int, share: float, size: int
+    count: int, fraction: float, size: int
 ) -> None:
-    pool, test = set_apart(count, None, share, 0)
+    pool, test = set_apart(count, None, fraction, 0)
     assert (len(pool), len(test)) == (count - size, size)
 
 
@@ -86,7 +88,7 @@ def test_standardising_uses_the_training_pool_only() -> None:
         ({"image_size": 0}, "image-size must be at least 1 pixel, got 0"),
         ({"image_mode": "cmyk"}, "image-mode must be auto, grey or rgb, got 'cmyk'"),
         ({"classes": ("a", "b", "a")}, "classes must differ, got a, b, a"),
-        ({"train_samples": 0}, "train-samples and test-samples must be at least 1"),
+        ({"train_examples": 0}, "train-examples and test-examples must be at least 1"),
     ],
 )
 def test_impossible_options_are_refused_by_name(

@@ -1,4 +1,4 @@
-"""The four hospitals' files become one data set with silos; missing values are filled in."""
+"""The four hospitals' files become one data set with hospitals; missing values are filled in."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -41,8 +41,8 @@ def tiny(tmp_path: Path) -> Path:
 
 def test_a_hand_worked_table_is_read(tiny: Path) -> None:
     heart = read(tiny, test_fraction=0.0).train
-    assert heart.silos is not None
-    assert heart.silos.tolist() == [
+    assert heart.hospitals is not None
+    assert heart.hospitals.tolist() == [
         *["cleveland"] * 2, *["hungarian"] * 3, *["switzerland"] * 2, *["va"] * 2,
     ]  # fmt: skip
     assert heart.labels.tolist() == [0, 1, 0, 1, 1, 0, 1, 0, 1]
@@ -108,8 +108,11 @@ def test_real_hospitals_have_their_published_sizes_and_rates(
     real_data: Callable[[str], Path],
 ) -> None:
     heart = read(real_data("heart_disease"), test_fraction=0.0).train
-    shares = split(heart, SplitOptions(kind="natural"), np.random.default_rng(0))
-    found = {share.name: (len(share.train), share.train.labels.mean()) for share in shares}
+    partitions = split(heart, SplitOptions(kind="natural"), np.random.default_rng(0))
+    found = {
+        partition.name: (len(partition.train), partition.train.labels.mean())
+        for partition in partitions
+    }
     assert found == {
         "cleveland": (303, pytest.approx(0.459, abs=5e-4)),
         "hungarian": (294, pytest.approx(0.361, abs=5e-4)),
@@ -130,9 +133,9 @@ def test_real_features_predict_the_disease(real_data: Callable[[str], Path]) -> 
 def test_natural_shares_hold_out_the_number_asked_for(real_data: Callable[[str], Path]) -> None:
     heart = read(real_data("heart_disease"))
     how = SplitOptions(kind="natural", hospitals=4, held_out=20)
-    shares = split(heart.train, how, np.random.default_rng(0))
-    assert [len(share.held_out) for share in shares] == [20] * 4
-    total = sum(len(share.train) for share in shares) + 80
+    partitions = split(heart.train, how, np.random.default_rng(0))
+    assert [len(partition.held_out) for partition in partitions] == [20] * 4
+    total = sum(len(partition.train) for partition in partitions) + 80
     # A copied line may be left out, see the two duplicates.
     assert len(heart.train) - 2 <= total <= len(heart.train)
     assert len(heart.train) + len(heart.test) == 920

@@ -326,8 +326,10 @@ def test_real_mri_scans_leak_no_near_duplicate_into_the_test_set(
     paper = read(folder, "brain-mri", image_size=48, test_fraction=0.21, group_column="none")
     assert near_copies(paper) >= 4
     assert near_copies(dataset) <= 1
-    shares = split(dataset.train, SplitOptions(hospitals=25, examples=8), np.random.default_rng(0))
-    assert {len(share.train) for share in shares} == {8}
+    partitions = split(
+        dataset.train, SplitOptions(hospitals=25, examples=8), np.random.default_rng(0)
+    )
+    assert {len(partition.train) for partition in partitions} == {8}
 
 
 def test_real_x_rays_of_a_patient_stay_at_one_hospital(real_data: Callable[[str], Path]) -> None:
@@ -348,11 +350,11 @@ def test_real_x_rays_of_a_patient_stay_at_one_hospital(real_data: Callable[[str]
     for image, row in zip(dataset.train.features, table, strict=True):
         token_of[image.tobytes()].add(row["patient_token"])
     how = SplitOptions(hospitals=150, examples=8, held_out=2)
-    shares = split(dataset.train, how, np.random.default_rng(0))
+    partitions = split(dataset.train, how, np.random.default_rng(0))
     owner: dict[str, str] = {}
-    for share in shares:
-        assert (len(share.train), len(share.held_out)) == (8, 2)
-        for kind, part in (("train", share.train), ("held out", share.held_out)):
+    for partition in partitions:
+        assert (len(partition.train), len(partition.held_out)) == (8, 2)
+        for kind, part in (("train", partition.train), ("held out", partition.held_out)):
             for image in part.features:
                 for token in token_of[image.tobytes()]:
-                    assert owner.setdefault(token, share.name + kind) == share.name + kind
+                    assert owner.setdefault(token, partition.name + kind) == partition.name + kind

@@ -17,8 +17,8 @@ import numpy as np
 from learning.data import Dataset, Examples
 
 def dataset(folder, seed, options):
-    examples = Examples(np.full((options.train_samples, 2), seed, np.float32),
-                        np.zeros(options.train_samples, np.int64))
+    examples = Examples(np.full((options.train_examples, 2), seed, np.float32),
+                        np.zeros(options.train_examples, np.int64))
     return Dataset(str(folder), examples, examples, ("only",))
 
 def wrong(folder, seed, options):
@@ -27,7 +27,7 @@ def wrong(folder, seed, options):
 
 
 def read(name: str, folder: Path | None = None) -> Dataset:
-    return load(name, folder=folder, seed=3, options=DataOptions(train_samples=7))
+    return load(name, folder=folder, seed=3, options=DataOptions(train_examples=7))
 
 
 @pytest.fixture

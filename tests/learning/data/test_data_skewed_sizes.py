@@ -49,7 +49,7 @@ def test_a_single_large_hospital_holds_the_rest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "smallest", "words"),
+    ("fraction", "smallest", "words"),
     [
         (1.0, 2, "skew-small-fraction must be at least 0 and below 1, got 1.0"),
         (-0.5, 2, "skew-small-fraction must be at least 0 and below 1, got -0.5"),
@@ -57,7 +57,7 @@ def test_a_single_large_hospital_holds_the_rest() -> None:
     ],
 )
 def test_impossible_sizes_are_refused(
-    share: float, smallest: int, words: str, refusal: Callable[[Callable[[], object]], str]
+    fraction: float, smallest: int, words: str, refusal: Callable[[Callable[[], object]], str]
 ) -> None:
-    message = refusal(lambda: skewed_sizes(10, 8, small_fraction=share, min_examples=smallest))
+    message = refusal(lambda: skewed_sizes(10, 8, small_fraction=fraction, min_examples=smallest))
     assert words in message

@@ -16,14 +16,14 @@ Refusal = Callable[[Callable[[], object]], str]
 
 
 def pool(
-    labels: list[int], groups: list[int] | None = None, silos: list[str] | None = None
+    labels: list[int], groups: list[int] | None = None, hospitals: list[str] | None = None
 ) -> Examples:
     """Return examples whose only feature is their row, so that a test can tell them apart."""
     return Examples(
         np.arange(len(labels), dtype=np.float32)[:, np.newaxis],
         np.array(labels, dtype=np.int64),
         None if groups is None else np.array(groups, dtype=np.int64),
-        None if silos is None else np.array(silos, dtype=np.str_),
+        None if hospitals is None else np.array(hospitals, dtype=np.str_),
     )
 
 
@@ -35,8 +35,8 @@ def divide(examples: Examples, seed: int = 0, /, **how: Any) -> list[Partition]:
     return split(examples, SplitOptions(**how), np.random.default_rng(seed))
 
 
-def assert_nothing_is_shared(examples: Examples, shares: list[Partition]) -> None:
-    parts = [part for share in shares for part in (share.train, share.held_out)]
+def assert_nothing_is_shared(examples: Examples, partitions: list[Partition]) -> None:
+    parts = [part for partition in partitions for part in (partition.train, partition.held_out)]
     dealt = [row for part in parts for row in rows(part)]
     assert len(dealt) == len(set(dealt))
     for part in parts:
@@ -51,14 +51,14 @@ numbers = st.integers(0, 2**32)
 
 @given(st.data())
 def test_equal_shares_are_disjoint_and_of_the_size_asked_for(data: st.DataObject) -> None:
-    hospitals, samples = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 9))
+    hospitals, size = data.draw(st.integers(1, 12)), data.draw(st.integers(1, 9))
     held_out, spare = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 5))
-    examples = pool([0] * (hospitals * (samples + held_out) + spare))
-    shares = divide(
-        examples, data.draw(numbers), hospitals=hospitals, examples=samples, held_out=held_out
+    examples = pool([0] * (hospitals * (size + held_out) + spare))
+    partitions = divide(
+        examples, data.draw(numbers), hospitals=hospitals, examples=size, held_out=held_out
     )
-    assert [(len(s.train), len(s.held_out)) for s in shares] == [(samples, held_out)] * hospitals
-    assert_nothing_is_shared(examples, shares)
+    assert [(len(s.train), len(s.held_out)) for s in partitions] == [(size, held_out)] * hospitals
+    assert_nothing_is_shared(examples, partitions)
 
 
 @given(
@@ -73,20 +73,20 @@ def test_groups_are_never_parted_and_sizes_are_still_exact(
     examples = pool([0] * len(groups), groups)
     # Each group gives one example at least: so many can always be placed.
     hospitals = 2
-    samples = max(1, len(group_sizes) // hospitals - 1)
-    shares = divide(
+    size = max(1, len(group_sizes) // hospitals - 1)
+    partitions = divide(
         examples,
         seed,
         kind=kind,
         hospitals=hospitals,
-        examples=samples,
-        held_out=1 if len(group_sizes) >= hospitals * (samples + 1) else 0,
+        examples=size,
+        held_out=1 if len(group_sizes) >= hospitals * (size + 1) else 0,
         skew_min_examples=1,
     )
-    assert sum(len(share.train) for share in shares) == hospitals * samples
+    assert sum(len(partition.train) for partition in partitions) == hospitals * size
     if kind == "equal":
-        assert {len(share.train) for share in shares} == {samples}
-    assert_nothing_is_shared(examples, shares)
+        assert {len(partition.train) for partition in partitions} == {size}
+    assert_nothing_is_shared(examples, partitions)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -96,23 +96,25 @@ def test_groups_cost_no_examples_where_single_ones_can_fill_the_gaps(seed: int) 
         group for group, size in enumerate([5, 4, 4, *[3] * 4, *[2] * 19]) for _ in range(size)
     ]
     groups += range(1000, 1000 + 200 - len(groups))
-    shares = divide(pool([0] * 200, groups), seed, hospitals=25, examples=8)
-    assert sorted(row for share in shares for row in rows(share.train)) == list(range(200))
+    partitions = divide(pool([0] * 200, groups), seed, hospitals=25, examples=8)
+    assert sorted(row for partition in partitions for row in rows(partition.train)) == list(
+        range(200)
+    )
 
 
 def test_a_patient_with_more_images_than_a_hospital_has_room_for_loses_the_surplus() -> None:
     groups = [row // 5 for row in range(20)]
-    shares = divide(pool([0] * 20, groups), hospitals=4, examples=3)
-    assert [len(share.train) for share in shares] == [3] * 4
-    assert [len(set(share.train.groups.tolist())) for share in shares] == [1] * 4  # type: ignore[union-attr]
+    partitions = divide(pool([0] * 20, groups), hospitals=4, examples=3)
+    assert [len(partition.train) for partition in partitions] == [3] * 4
+    assert [len(set(partition.train.groups.tolist())) for partition in partitions] == [1] * 4  # type: ignore[union-attr]
 
 
 def test_patients_with_many_images_are_not_preferred() -> None:
     groups = [0, 0, 0, 0, *range(1, 100)]
     chosen = 0
     for seed in range(300):
-        shares = divide(pool([0] * len(groups), groups), seed, hospitals=2, examples=5)
-        chosen += any(0 in rows(share.train) for share in shares)
+        partitions = divide(pool([0] * len(groups), groups), seed, hospitals=2, examples=5)
+        chosen += any(0 in rows(partition.train) for partition in partitions)
     # About 10 of 100 patients are drawn; always taking the largest would give 300.
     assert chosen < 60
 
@@ -121,9 +123,9 @@ def test_every_example_is_as_likely_to_reach_every_hospital() -> None:
     for groups in (None, list(range(12))):
         reached = np.zeros((12, 3))
         for seed in range(600):
-            shares = divide(pool([0] * 12, groups), seed, hospitals=3, examples=2)
-            for hospital, share in enumerate(shares):
-                reached[rows(share.train), hospital] += 1
+            partitions = divide(pool([0] * 12, groups), seed, hospitals=3, examples=2)
+            for hospital, partition in enumerate(partitions):
+                reached[rows(partition.train), hospital] += 1
         # 2 of 12 places, 600 times: 100 expected, standard deviation 9.
         assert reached.min() > 60
         assert reached.max() < 140
@@ -136,7 +138,7 @@ def test_pathological_shares_have_exactly_k_classes_and_equal_sizes(data: st.Dat
     hospitals = data.draw(st.integers(1, 10))
     per_class, held = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 2))
     labels = list(range(number_of_classes)) * (hospitals * (per_class + held))
-    shares = divide(
+    partitions = divide(
         pool(labels),
         data.draw(numbers),
         kind="pathological",
@@ -145,12 +147,12 @@ def test_pathological_shares_have_exactly_k_classes_and_equal_sizes(data: st.Dat
         held_out=k * held,
         classes_per_hospital=k,
     )
-    for share in shares:
-        train, held_out = Counter(share.train.labels), Counter(share.held_out.labels)
+    for partition in partitions:
+        train, held_out = Counter(partition.train.labels), Counter(partition.held_out.labels)
         assert sorted(train.values()) == [per_class] * k
         assert sorted(held_out.values()) == ([held] * k if held else [])
         assert not held or train.keys() == held_out.keys()
-    assert_nothing_is_shared(pool(labels), shares)
+    assert_nothing_is_shared(pool(labels), partitions)
 
 
 @given(
@@ -170,7 +172,7 @@ def test_pathological_split_fails_only_where_no_assignment_exists(
     )
     labels = [label for label, count in enumerate(counts) for _ in range(count)]
     try:
-        shares = divide(
+        partitions = divide(
             pool(labels),
             seed,
             kind="pathological",
@@ -181,17 +183,17 @@ def test_pathological_split_fails_only_where_no_assignment_exists(
     except DataError:
         assert not possible
     else:
-        assert [len(set(share.train.labels)) for share in shares] == [k] * hospitals
+        assert [len(set(partition.train.labels)) for partition in partitions] == [k] * hospitals
 
 
 def test_pathological_hospitals_have_a_class_as_often_as_it_is_frequent() -> None:
     labels = [0] * 260 + [1] * 740
-    shares = divide(
+    partitions = divide(
         pool(labels), kind="pathological", hospitals=100, examples=8, classes_per_hospital=1
     )
-    assert sum(share.train.labels[0] for share in shares) == 74
+    assert sum(partition.train.labels[0] for partition in partitions) == 74
     # Nor does a hospital's number tell its class.
-    assert {int(share.train.labels[0]) for share in shares[:25]} == {0, 1}
+    assert {int(partition.train.labels[0]) for partition in partitions[:25]} == {0, 1}
 
 
 @given(
@@ -206,7 +208,7 @@ def test_pathological_split_does_not_part_a_patient_with_several_classes(
     # Each patient has three images of one class and two of any.
     labels = [label for usual, *other in patients for label in (usual, usual, usual, *other)]
     examples = pool(labels, [row // 5 for row in range(60)])
-    shares = divide(
+    partitions = divide(
         examples,
         seed,
         kind="pathological",
@@ -215,24 +217,24 @@ def test_pathological_split_does_not_part_a_patient_with_several_classes(
         held_out=1,
         classes_per_hospital=1,
     )
-    for share in shares:
-        assert len({*share.train.labels.tolist(), *share.held_out.labels.tolist()}) == 1
-    assert_nothing_is_shared(examples, shares)
+    for partition in partitions:
+        assert len({*partition.train.labels.tolist(), *partition.held_out.labels.tolist()}) == 1
+    assert_nothing_is_shared(examples, partitions)
 
 
 @given(st.integers(1, 30), st.integers(2, 9), st.integers(0, 3), numbers)
 def test_skewed_shares_give_out_n_examples_and_the_same_number_held_out(
-    hospitals: int, samples: int, held_out: int, seed: int
+    hospitals: int, size: int, held_out: int, seed: int
 ) -> None:
-    examples = pool([0] * hospitals * (samples + held_out))
-    shares = divide(
-        examples, seed, kind="skewed", hospitals=hospitals, examples=samples, held_out=held_out
+    examples = pool([0] * hospitals * (size + held_out))
+    partitions = divide(
+        examples, seed, kind="skewed", hospitals=hospitals, examples=size, held_out=held_out
     )
-    sizes = [len(share.train) for share in shares]
-    assert sum(sizes) == hospitals * samples
+    sizes = [len(partition.train) for partition in partitions]
+    assert sum(sizes) == hospitals * size
     assert sizes == sorted(sizes)
-    assert {len(share.held_out) for share in shares} == {held_out}
-    assert_nothing_is_shared(examples, shares)
+    assert {len(partition.held_out) for partition in partitions} == {held_out}
+    assert_nothing_is_shared(examples, partitions)
 
 
 @given(
@@ -241,24 +243,24 @@ def test_skewed_shares_give_out_n_examples_and_the_same_number_held_out(
     st.booleans(),
     numbers,
 )
-def test_natural_shares_are_the_silos(
+def test_natural_partitions_are_the_hospitals(
     drawn: list[tuple[str, int]], held_out: int, grouped: bool, seed: int
 ) -> None:
     # A patient of one hospital only: its number is made to differ between hospitals.
-    silos = [silo for silo, _ in drawn]
-    groups = [100 * ord(silo) + group for silo, group in drawn]
-    examples = pool([0] * len(drawn), groups if grouped else None, silos)
-    shares = divide(examples, seed, kind="natural", held_out=held_out)
-    assert [share.name for share in shares] == sorted(set(silos))
-    for share in shares:
-        size = silos.count(share.name)
-        assert len(share.held_out) == (held_out if size >= 2 * held_out else 0)
-        for part in (share.train, share.held_out):
-            assert part.silos is not None
-            assert set(part.silos.tolist()) <= {share.name}
+    hospitals = [hospital for hospital, _ in drawn]
+    groups = [100 * ord(hospital) + group for hospital, group in drawn]
+    examples = pool([0] * len(drawn), groups if grouped else None, hospitals)
+    partitions = divide(examples, seed, kind="natural", held_out=held_out)
+    assert [partition.name for partition in partitions] == sorted(set(hospitals))
+    for partition in partitions:
+        size = hospitals.count(partition.name)
+        assert len(partition.held_out) == (held_out if size >= 2 * held_out else 0)
+        for part in (partition.train, partition.held_out):
+            assert part.hospitals is not None
+            assert set(part.hospitals.tolist()) <= {partition.name}
         if not grouped:
-            assert len(share.train) + len(share.held_out) == size
-    assert_nothing_is_shared(examples, shares)
+            assert len(partition.train) + len(partition.held_out) == size
+    assert_nothing_is_shared(examples, partitions)
 
 
 def test_a_patient_of_two_hospitals_stays_where_most_of_the_images_are() -> None:
@@ -278,8 +280,11 @@ def test_the_same_seed_gives_the_same_shares_and_another_one_others(
 
     def dealt(seed: int) -> list[tuple[str, list[int], list[int]]]:
         hospitals = 0 if kind == "natural" else 5
-        shares = divide(examples, seed, kind=kind, hospitals=hospitals, examples=8, held_out=4)
-        return [(share.name, rows(share.train), rows(share.held_out)) for share in shares]
+        partitions = divide(examples, seed, kind=kind, hospitals=hospitals, examples=8, held_out=4)
+        return [
+            (partition.name, rows(partition.train), rows(partition.held_out))
+            for partition in partitions
+        ]
 
     assert dealt(1) == dealt(1)
     assert dealt(1) != dealt(2)
@@ -295,7 +300,9 @@ def test_the_same_seed_gives_the_same_shares_and_another_one_others(
     ],
 )
 def test_names_sort_in_the_order_of_the_shares(hospitals: int, first: str, last: str) -> None:
-    names = [share.name for share in divide(pool([0] * 1000), hospitals=hospitals, examples=1)]
+    names = [
+        partition.name for partition in divide(pool([0] * 1000), hospitals=hospitals, examples=1)
+    ]
     assert (names[0], names[-1]) == (first, last)
     assert names == sorted(names)
 
@@ -311,7 +318,7 @@ def test_too_few_examples_are_refused_with_the_numbers_and_what_to_lower(refusal
 def test_too_few_examples_because_of_groups_are_refused_and_counted(refusal: Refusal) -> None:
     examples = pool([0] * 20, [row // 10 for row in range(20)])
     message = refusal(lambda: divide(examples, hospitals=3, examples=4))
-    assert "has 20 training examples (8 without parting what belongs together)" in message
+    assert "has 20 training examples (8 without splitting groups)" in message
     assert "need 12" in message
 
 
@@ -362,7 +369,7 @@ def test_impossible_options_are_refused_by_name(
 
 
 def test_natural_split_refuses_another_number_of_hospitals(refusal: Refusal) -> None:
-    examples = pool([0] * 4, silos=["a", "a", "b", "b"])
+    examples = pool([0] * 4, hospitals=["a", "a", "b", "b"])
     assert len(divide(examples, kind="natural", hospitals=2)) == 2
     message = refusal(lambda: divide(examples, kind="natural", hospitals=3))
     assert "set hospitals to 2 or 0, got 3" in message
@@ -375,6 +382,6 @@ def test_take_keeps_rows_together(indices: list[int]) -> None:
     taken = examples.take(indices)
     assert len(taken) == len(indices)
     assert taken.groups is not None
-    assert taken.silos is not None
+    assert taken.hospitals is not None
     assert rows(taken) == taken.labels.tolist() == taken.groups.tolist() == indices
-    assert taken.silos.tolist() == [str(row) for row in indices]
+    assert taken.hospitals.tolist() == [str(row) for row in indices]

@@ -1,4 +1,4 @@
-"""The hospital: it repeats itself, remembers bytes only, and forgets what is closed."""
+"""The hospital: it repeats its replies, stores bytes only, and destroys what is closed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -147,7 +147,7 @@ def test_results_do_not_depend_on_how_rounds_are_grouped(chosen: dict[str, Any])
 
 
 @pytest.mark.parametrize("chosen", OPTIMIZERS.values(), ids=OPTIMIZERS)
-def test_all_it_remembers_is_bytes_in_its_store(chosen: dict[str, Any]) -> None:
+def test_all_its_state_is_bytes_in_its_store(chosen: dict[str, Any]) -> None:
     memory: dict[str, bytes] = {}
     lasting = hospital(**chosen)
     hospital(memory, **chosen)
@@ -158,7 +158,7 @@ def test_all_it_remembers_is_bytes_in_its_store(chosen: dict[str, Any]) -> None:
         assert plain(ask(member(memory=memory))) == plain(ask(lasting))
 
 
-def test_a_memory_does_not_grow_with_the_legs() -> None:
+def test_the_state_does_not_grow_with_the_legs() -> None:
     memory: dict[str, bytes] = {}
     here = hospital(memory, **OPTIMIZERS["adam kept"], **{"proximal-mu": 0.5})
     sizes = []
@@ -206,7 +206,7 @@ def test_two_hospitals_of_one_process_do_not_mix() -> None:
 # --- the end of an experiment ---------------------------------------------------------------------
 
 
-def test_a_closed_experiment_is_forgotten_with_its_keys() -> None:
+def test_closing_an_experiment_destroys_its_state_and_keys() -> None:
     study = Study(optimizer="adam").make_keys()
     memory, here = study.memories[NAME], study.members[NAME]
     here.answer(leg(model()))
@@ -233,7 +233,7 @@ def test_nothing_opens_a_closed_experiment_again() -> None:
     assert isinstance(plain(here.answer(second())), Announcement)
 
 
-def test_two_experiments_do_not_share_a_memory() -> None:
+def test_two_experiments_do_not_share_state() -> None:
     memory: dict[str, bytes] = {}
     chosen = OPTIMIZERS["adam kept"] | {"proximal-mu": 0.5}
     here, alone = hospital(memory, **chosen), member()

@@ -120,7 +120,7 @@ def carried(here: Context) -> Context:
     return context_from_proto(ContextProto.FromString(sent))
 
 
-def test_it_is_the_hospital_whose_share_and_identity_it_simulates() -> None:
+def test_it_is_the_hospital_whose_partition_and_identity_it_simulates() -> None:
     shares = load_partitions(SETTINGS.local, HOSPITALS, 5)
     for position, share in enumerate(shares):
         reply = decode_reply(answer(hello(), context(position)))
@@ -156,7 +156,7 @@ def test_nodes_may_be_served_in_turn_by_one_process() -> None:
     assert all(isinstance(reply, Trained) for replies in together[1:] for reply in replies)
 
 
-def test_all_it_remembers_travels_in_flowers_context() -> None:
+def test_all_its_state_is_in_flowers_context() -> None:
     lasting, wandering = context(1), context(1)
     for request in requests():
         expected = plain(answer(request, lasting))
@@ -166,7 +166,7 @@ def test_all_it_remembers_travels_in_flowers_context() -> None:
         assert plain(answer(request, wandering)) == expected
 
 
-def test_another_process_goes_on_identically(tmp_path: Path) -> None:
+def test_another_process_continues_identically(tmp_path: Path) -> None:
     here, (first, second, third, _) = context(1), requests()
     answer(first, here)
     answer(second, here)
@@ -199,7 +199,7 @@ def test_the_trainer_uses_as_many_threads_as_the_settings_say() -> None:
     assert torch.get_num_threads() == 2
 
 
-def test_data_that_cannot_be_divided_is_an_error_that_says_so() -> None:
+def test_data_that_cannot_be_partitioned_are_an_error_that_says_so() -> None:
     with pytest.raises(DataError, match="lower hospitals, examples or held-out"):
         answer(hello(), context(0, examples=10_000))
 
@@ -246,7 +246,7 @@ def test_the_store_leaves_other_records_alone() -> None:
     assert dict(here.state.config_records["others"]) == {"a": 1}
 
 
-def test_what_is_not_bytes_is_not_taken_for_a_memory() -> None:
+def test_what_is_not_bytes_is_not_read_as_state() -> None:
     here = context(0)
     here.state["feddc-hospital"] = ConfigRecord({"descriptor": "text"})
 

@@ -1,4 +1,4 @@
-"""The hospital: what it evaluates on held-out data, and which figures leave it."""
+"""The hospital: what it evaluates on held-out data, and which metrics it sends."""
 
 from typing import Any
 
@@ -72,7 +72,7 @@ def test_the_final_model_is_evaluated_on_held_out_data() -> None:
 
 
 @pytest.mark.parametrize("held_out", [0, 4])
-def test_figures_rest_on_enough_examples_or_are_not_given(held_out: int) -> None:
+def test_metrics_of_too_few_examples_are_not_sent(held_out: int) -> None:
     here = hospital(share=Partition(NAME, SHARES[NAME].train, examples(held_out, seed=3)))
 
     reply = trained(here.answer(leg(model())))
@@ -82,7 +82,7 @@ def test_figures_rest_on_enough_examples_or_are_not_given(held_out: int) -> None
     assert closed == Closed(held_out_loss=None, held_out_accuracy=None)
 
 
-def test_figures_leave_rounded_as_the_policy_says() -> None:
+def test_metrics_are_rounded_as_the_policy_says() -> None:
     exact = trained(hospital().answer(leg(model())))
     here = member(policy={"metric-decimals": 2})
     here.answer(set_up(descriptor()))
@@ -94,7 +94,7 @@ def test_figures_leave_rounded_as_the_policy_says() -> None:
     assert rounded.loss != exact.loss
 
 
-def test_figures_that_the_policy_keeps_do_not_leave() -> None:
+def test_metrics_that_the_policy_withholds_are_not_sent() -> None:
     here = member(policy={"metrics": []})
 
     announced = plain(here.answer(set_up(descriptor())))
