@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 # Several processes train at once: more threads each would only get in each other's way.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test test-slow lint types imports format images settings federation benchmarks clean
+.PHONY: help install demo test test-slow test-busy test-timing lint types imports format images settings federation benchmarks clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,14 +21,21 @@ $(BIN)/.installed: pyproject.toml
 demo: install ## FedDC beside FedAvg, training alone and pooling, on Flower's engine (3 minutes)
 	$(BIN)/feddc lab demo
 
-test: install ## the tests, without the slow ones
-	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+# Tests of one file share what takes long to start.
+PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-test-slow: install ## the slow tests only; whole studies of real processes one after the other
-	$(BIN)/python -m pytest -m "slow and not alone" -n 2
-	@# Real processes have real time limits, which a busy machine can outlast: what fails twice, failed.
-	$(BIN)/python -m pytest -m "slow and alone" \
-	  || $(BIN)/python -m pytest -m "slow and alone" --last-failed --last-failed-no-failures=none
+test: install ## the tests, without the slow ones
+	$(PYTEST) -m "not slow"
+
+test-slow: install ## the slow tests only, and the fuzz tests with 10,000 examples each
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "(slow or fuzz) and not alone"
+	$(BIN)/python -m pytest -m "slow and alone"
+
+test-busy: install ## the tests, without the slow ones, beside four CPU hogs
+	$(BIN)/python -m tests.busy $(PYTEST) -m "not slow"
+
+test-timing: install ## the tests that involve waiting, ten times in a row beside four CPU hogs
+	$(BIN)/python -m tests.busy --times 10 $(PYTEST) -m "timing and not slow"
 
 lint: install ## ruff: lint and format
 	$(BIN)/ruff check .

@@ -1,3 +1,3 @@
-"""What coordinator and hospitals agree on: requests, replies, descriptors, model bytes."""
+"""The protocol between coordinator and hospitals: messages, envelopes, keys, descriptors."""
 
 __version__ = "0.1.0"

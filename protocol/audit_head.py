@@ -1,4 +1,4 @@
-"""The head of a hospital's audit trail, as it leaves with replies and is echoed in requests."""
+"""The head of a hospital's audit log, which replies carry and requests echo."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ _PURPOSE = "audit head"
 
 
 class AuditHead(BaseModel):
-    """How many lines the trail has and the hash of the last one, signed by the hospital."""
+    """The number of lines in the log and the hash of the last one, signed by the hospital."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -24,7 +24,7 @@ class AuditHead(BaseModel):
         return AuditHead(sequence=sequence, digest=digest.hex(), signature=signature.hex())
 
     def is_by(self, identity: bytes) -> bool:
-        """Say whether the hospital with this public identity signed the head."""
+        """Return whether the hospital with this public identity signed the head."""
         statement = _statement(self.sequence, bytes.fromhex(self.digest))
         return verify(identity, _PURPOSE, statement, bytes.fromhex(self.signature))
 

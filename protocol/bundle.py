@@ -1,14 +1,14 @@
-"""Several named pieces of bytes as one: what set-up requests and replies carry."""
+"""Bundles: named byte strings in one payload, as set-up requests and replies carry them."""
 
 from collections.abc import Mapping
 
 _LARGEST = 2**31
-# A piece of each member of the largest roster: millions of empty ones would take half a minute.
+# Enough for the largest roster; parsing millions of empty pieces would take half a minute.
 _MOST_PIECES = 10_000
 
 
 class BundleError(ValueError):
-    """The bytes are not a bundle."""
+    """The bytes are not a valid bundle."""
 
 
 def to_bundle(pieces: Mapping[str, bytes]) -> bytes:
@@ -21,13 +21,13 @@ def to_bundle(pieces: Mapping[str, bytes]) -> bytes:
 
 
 def from_bundle(data: bytes) -> dict[str, bytes]:
-    """Read a bundle; anything that `to_bundle` would not have written raises BundleError."""
+    """Parse a bundle; raise BundleError for anything that `to_bundle` would not have written."""
     fields: list[bytes] = []
     position = 0
     while position < len(data):
         end = position + 4 + int.from_bytes(data[position : position + 4], "big")
         if position + 4 > len(data) or end > len(data) or end > _LARGEST:
-            raise BundleError("a bundle is cut off")
+            raise BundleError("the bundle is truncated")
         if len(fields) == 2 * _MOST_PIECES:
             raise BundleError(f"a bundle has at most {_MOST_PIECES} pieces")
         fields.append(data[position + 4 : end])
@@ -35,7 +35,7 @@ def from_bundle(data: bytes) -> dict[str, bytes]:
     try:
         names = [name.decode() for name in fields[::2]]
     except UnicodeDecodeError as error:
-        raise BundleError("a name in a bundle is not text") from error
+        raise BundleError("a name in the bundle is not UTF-8") from error
     if len(fields) % 2 or names != sorted(set(names)):
-        raise BundleError("a bundle's names are not in order")
+        raise BundleError("the bundle's names are not unique and sorted")
     return dict(zip(names, fields[1::2], strict=True))

@@ -1,19 +1,20 @@
-"""One content has one form: JSON with sorted keys and no white space, and nothing else is read.
+"""Canonical JSON: sorted keys, no white space, ASCII. Readers accept no other form.
 
-A second spelling of the same request would be a second request.
+Equal content always has equal bytes, so a second spelling of a request cannot pass for another.
 """
 
 import json
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 _M = TypeVar("_M", bound=BaseModel)
 
 
-def canonical_json(model: BaseModel) -> bytes:
-    """Return the only accepted form; equal models are equal bytes."""
-    return canonical_bytes(model.model_dump(mode="json"))
+def canonical_json(value: BaseModel | dict[str, Any]) -> bytes:
+    """Return the canonical form; equal values have equal bytes."""
+    fields = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+    return canonical_bytes(fields)
 
 
 def canonical_bytes(value: object, *, ensure_ascii: bool = True) -> bytes:
@@ -23,13 +24,18 @@ def canonical_bytes(value: object, *, ensure_ascii: bool = True) -> bytes:
 
 
 def read_canonical(adapter: TypeAdapter[_M], data: bytes) -> _M:
-    """Read what `canonical_json` wrote; anything else is a ValueError that says why."""
+    """Parse what `canonical_json` wrote; raise ValueError with the reason for anything else."""
     try:
         model = adapter.validate_json(data)
     except ValidationError as error:
-        problem = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in problem["loc"])
-        raise ValueError(f"{where}: {problem['msg']}" if where else problem["msg"]) from error
+        raise ValueError(first_problem(error)) from error
     if canonical_json(model) != data:
         raise ValueError("not in canonical form")
     return model
+
+
+def first_problem(error: ValidationError, *, whole: str = "") -> str:
+    """Return the first problem and its field (`whole`: the document), but never the input."""
+    problem = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in problem["loc"]) or whole
+    return f"{where}: {problem['msg']}" if where else problem["msg"]

@@ -1,4 +1,4 @@
-"""The descriptor: all settings of an experiment, sent once, before the first leg."""
+"""The descriptor: all settings of an experiment, sent once before the first leg."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -11,24 +11,24 @@ from .messages import ExperimentId, Name
 Scalar = bool | int | float | str
 Init = Literal["shared", "own"]
 
-# Hospitals keep it: a megabyte of spaces in a setting would be kept too.
+# Limited because hospitals store descriptors.
 MAX_BYTES = 256 * 1024
 _Positive = Annotated[int, Field(ge=1, lt=2**53)]
-# Above any data set's, below what would fill a hospital's memory with output weights.
+# More than any data set has, and few enough that output weights fit into memory.
 _Classes = Annotated[int, Field(ge=0, le=2**16)]
 _Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 
 
 class DescriptorError(ValueError):
-    """The bytes are not a descriptor in the agreed form."""
+    """The bytes are not a valid descriptor."""
 
 
 class Descriptor(BaseModel):
     """What a hospital agrees to before it trains.
 
     `training` holds the trainer's settings by name (model, optimiser, batch size, learning rate …);
-    the hospital checks them itself. `roster` is the digest of the roster that must be pinned there:
-    a hospital's position in it names its random streams. Periods of `None` never come.
+    the hospital validates them. `roster` is the digest of the roster that must be pinned there; a
+    hospital's position in it names its random streams. A period of `None` means never.
     """
 
     model_config = ConfigDict(

@@ -1,10 +1,10 @@
-"""The envelope: a model sealed for one recipient, which the coordinator forwards and can't open.
+"""Envelopes: models sealed for one recipient, which the coordinator forwards and cannot open.
 
 An envelope is the output of HPKE (RFC 9180, base mode, single shot): encapsulated key, then
-ciphertext. Its suite is fixed: ML-KEM-768 + X25519, HKDF-SHA256, AES-256-GCM. What binds it to its
-place is HPKE's `info`: the context, followed by an HMAC of the context under the member key. So an
-envelope opens only where and when it was meant to, and only a member can have made it; nothing in
-it says which. docs/envelope.md has the format and test vectors.
+ciphertext. The suite is fixed: ML-KEM-768 + X25519, HKDF-SHA256, AES-256-GCM. HPKE's `info` binds
+an envelope to its context: it is the context, followed by an HMAC of the context under the member
+key. An envelope therefore opens only in its context, and only a member can have sealed it; it does
+not reveal which member. docs/envelope.md describes the format and has test vectors.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ GENERATION_BYTES = MEMBER_KEY_BYTES = 32
 
 
 class EnvelopeError(ValueError):
-    """The envelope does not open here: forged, altered, replayed or meant for another place."""
+    """The envelope does not open: forged, altered, replayed or sealed for another context."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where an envelope belongs: experiment, generation, sealing leg and recipient."""
+    """What an envelope is bound to: experiment, generation, the leg it was sealed in, recipient."""
 
     experiment: str
     generation: bytes
@@ -37,28 +37,30 @@ class Context:
 
     def __post_init__(self) -> None:
         if len(self.generation) != GENERATION_BYTES or not 0 <= self.leg < 2**64:
-            raise EnvelopeError("no envelope belongs to such a generation or leg")
+            raise EnvelopeError(
+                f"invalid generation digest of {len(self.generation)} bytes or leg {self.leg}"
+            )
 
     def to_bytes(self) -> bytes:
         return b"".join(
             (
                 _VERSION,
-                _prefixed(self.experiment.encode()),
-                _prefixed(self.generation),
+                prefixed(self.experiment.encode()),
+                prefixed(self.generation),
                 self.leg.to_bytes(8, "big"),
-                _prefixed(self.recipient.encode()),
+                prefixed(self.recipient.encode()),
             )
         )
 
 
 def seal(payload: bytes, *, context: Context, recipient_key: bytes, member_key: bytes) -> bytes:
-    """Seal `payload` for the recipient that the context names and that owns `recipient_key`."""
+    """Seal `payload` for the context's recipient, whose public sealing key is `recipient_key`."""
     public = sealing_public_key(recipient_key)
     return _SUITE.encrypt(payload, public, info=_info(context, member_key))
 
 
 def open(envelope: bytes, *, context: Context, key: SealingKey, member_key: bytes) -> bytes:
-    """Open an envelope sealed for exactly this context by some member; else EnvelopeError."""
+    """Open an envelope that a member sealed for exactly this context; else raise EnvelopeError."""
     if len(envelope) < OVERHEAD:
         raise EnvelopeError("too short to be an envelope")
     try:
@@ -68,12 +70,13 @@ def open(envelope: bytes, *, context: Context, key: SealingKey, member_key: byte
 
 
 def _info(context: Context, member_key: bytes) -> bytes:
-    # Only shares travel without a member key, at leg 0: it is made of them.
+    # Key shares are sealed at leg 0, without a member key, because it is derived from them.
     if len(member_key) != (MEMBER_KEY_BYTES if context.leg > 0 else 0):
-        raise EnvelopeError("a member key is needed, of 32 bytes, from leg 1 on and only then")
+        raise EnvelopeError("a member key of 32 bytes is required from leg 1 on, and none at leg 0")
     described = context.to_bytes()
     return described + hmac.digest(member_key, described, hashlib.sha256)
 
 
-def _prefixed(data: bytes) -> bytes:
+def prefixed(data: bytes) -> bytes:
+    """Return `data` with its length before it, so that no part can run into the next."""
     return len(data).to_bytes(4, "big") + data

@@ -1,5 +1,5 @@
-"""The error that the courier needs too: messages.py, where it belongs, takes long to import."""
+"""MessageError, apart from messages.py, which would slow down the courier's start."""
 
 
 class MessageError(ValueError):
-    """The bytes are not a message in the agreed form."""
+    """The bytes are not a valid message."""

@@ -1,4 +1,4 @@
-"""The two kinds of keys: an identity that signs for years, a sealing key for one experiment."""
+"""Keys: long-lived identities that sign, and sealing keys for one experiment."""
 
 from dataclasses import dataclass, field
 
@@ -18,12 +18,12 @@ _SMALL_ORDER = {0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8}
 
 
 class InvalidKey(ValueError):
-    """The bytes are not a key."""
+    """The bytes are not a valid key."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A member's Ed25519 identity. It is made where it is used and never leaves."""
+    """An Ed25519 identity. Its owner generates it, and the private key never leaves the owner."""
 
     _key: Ed25519PrivateKey = field(repr=False)
 
@@ -45,22 +45,22 @@ class Identity:
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, purpose: str, data: bytes) -> bytes:
-        """Sign `data` for one purpose: a signature never means two things."""
+        """Sign `data` for one purpose; the signature is not valid for any other."""
         return self._key.sign(_purposed(purpose, data))
 
 
 def is_identity(public: bytes) -> bool:
-    """Say whether these bytes can be somebody's public identity.
+    """Return whether these bytes are a valid public identity.
 
-    Not the eight points of small order: nobody has their private key, and anybody can make a
-    signature that verifies under one, over any data.
+    The eight points of small order are not: nobody has their private key, and anybody can forge a
+    signature over any data that verifies under them.
     """
     y = int.from_bytes(public, "little") % 2**255 % _PRIME
     return len(public) == IDENTITY_BYTES and y not in _SMALL_ORDER
 
 
 def verify(public: bytes, purpose: str, data: bytes, signature: bytes) -> bool:
-    """Say whether `signature` is the identity's, over `data`, for this purpose."""
+    """Return whether `signature` is the identity's signature over `data` for this purpose."""
     if not is_identity(public):
         return False
     try:
@@ -73,9 +73,10 @@ def verify(public: bytes, purpose: str, data: bytes, signature: bytes) -> bool:
 
 @dataclass(frozen=True)
 class SealingKey:
-    """A member's key pair for one experiment: ML-KEM-768 and X25519 together.
+    """A member's key pair for one experiment: ML-KEM-768 and X25519 combined.
 
-    Whoever breaks one of the two, by a quantum computer or by a flaw, still can't read.
+    An attacker who breaks one of the two, with a quantum computer or through a flaw, cannot read
+    envelopes.
     """
 
     private: MLKEM768X25519PrivateKey = field(repr=False)
@@ -109,13 +110,13 @@ class SealingKey:
 
 
 def sealing_public_key(data: bytes) -> MLKEM768X25519PublicKey:
-    """Read a member's announced key; anything else raises InvalidKey."""
+    """Parse an announced public key; raise InvalidKey if it is not one."""
     if len(data) != SEALING_KEY_BYTES:
         raise InvalidKey(f"an announced key has {SEALING_KEY_BYTES} bytes, got {len(data)}")
     try:
         mlkem = MLKEM768PublicKey.from_public_bytes(data[:_MLKEM_PUBLIC])
         x25519 = X25519PublicKey.from_public_bytes(data[_MLKEM_PUBLIC:])
-        # A point of small order is found out by using it: better here than at the first envelope.
+        # The exchange fails for a point of small order: here, and not at the first envelope.
         X25519PrivateKey.generate().exchange(x25519)
         return MLKEM768X25519PublicKey(mlkem, x25519)
     except ValueError as error:

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from protocol.study.roster import Roster
 
 from . import envelope
-from .envelope import Context, EnvelopeError
+from .envelope import Context, EnvelopeError, prefixed
 from .keys import (
     SEALING_KEY_BYTES,
     SIGNATURE_BYTES,
@@ -98,9 +98,9 @@ def generation_digest(
     announcements: Sequence[Announced], *, experiment: str, roster: Roster
 ) -> bytes:
     """Return the digest of a generation's keys: it binds envelopes to the announcement list."""
-    digest = hashlib.sha256(b"FedDC generation v1" + roster.digest + _prefixed(experiment.encode()))
+    digest = hashlib.sha256(b"FedDC generation v1" + roster.digest + prefixed(experiment.encode()))
     for announced in announcements:
-        digest.update(_prefixed(announced.name.encode()) + _prefixed(announced.to_bytes()))
+        digest.update(prefixed(announced.name.encode()) + prefixed(announced.to_bytes()))
     return digest.digest()
 
 
@@ -193,14 +193,10 @@ def _check_length(share: bytes) -> None:
 
 def _statement(name: str, sealing_key: bytes, experiment: str, roster: Roster) -> bytes:
     parts = (name.encode(), experiment.encode(), roster.digest, sealing_key)
-    return b"".join(_prefixed(part) for part in parts)
+    return b"".join(prefixed(part) for part in parts)
 
 
 def _key_share_statement(name: str, share: bytes, experiment: str, generation: bytes) -> bytes:
     return b"".join(
-        _prefixed(part) for part in (name.encode(), experiment.encode(), generation, share)
+        prefixed(part) for part in (name.encode(), experiment.encode(), generation, share)
     )
-
-
-def _prefixed(data: bytes) -> bytes:
-    return len(data).to_bytes(4, "big") + data

@@ -1,8 +1,8 @@
-"""Requests and replies: what passes between the coordinator and a hospital, as exact bytes.
+"""Requests and replies between the coordinator and a hospital, as exact bytes.
 
 Every message is `magic · header length · header (canonical JSON) · payload`. The payload is a
-descriptor, keys, a model or an envelope; neither the courier nor Flower looks into it. A request
-ends with the coordinator's signature over all that comes before.
+descriptor, keys, a model or an envelope; the courier and Flower do not interpret it. A request ends
+with the coordinator's signature over all preceding bytes.
 """
 
 import hashlib
@@ -23,22 +23,22 @@ MAX_HEADER = 64 * 1024
 
 # No control characters and no line breaks: names are written to logs.
 Name = Annotated[str, Field(max_length=200, pattern=r"^[^\p{Cc}\p{Zl}\p{Zp}]+$")]
-# No slash: hospitals file what they remember under `<experiment>/…`.
+# No slash: hospitals store the state of an experiment under `<experiment>/…`.
 ExperimentId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
-LegNumber = Annotated[int, Field(ge=1, lt=2**53)]  # shares travel at "leg" 0
+LegNumber = Annotated[int, Field(ge=1, lt=2**53)]  # key shares are sealed at leg 0
 
 
 class Carries(StrEnum):
-    """What kind of model a request brings."""
+    """What kind of model a request carries."""
 
-    NOTHING = "nothing"  # train the model the hospital initialises itself
+    NOTHING = "nothing"  # the hospital trains a model that it initialises itself
     AGGREGATE = "aggregate"  # the coordinator can read it
-    ENVELOPE = "envelope"  # handed on by another hospital
+    ENVELOPE = "envelope"  # handed over by another hospital
 
 
 class RefusalCode(StrEnum):
-    """Why a hospital refused. A closed list that never depends on patient values."""
+    """Why a hospital refused. A closed list; the choice never depends on patient values."""
 
     TOO_LARGE = "too-large"
     MALFORMED = "malformed"
@@ -69,32 +69,32 @@ class _Message(BaseModel):
 
 
 class _Reply(_Message):
-    # The head of the hospital's audit trail after this reply.
+    # The head of the hospital's audit log after this reply.
     audit: AuditHead | None = None
 
 
 class Hello(_Message):
-    """Asks a hospital for its name, before there is an experiment."""
+    """Asks a hospital for its name, before an experiment exists."""
 
     kind: Literal["hello"] = "hello"
 
 
 class SetUp(_Message):
-    """Opens an experiment; the payload is its descriptor."""
+    """Asks a hospital to agree to an experiment; the payload is its descriptor."""
 
     kind: Literal["set-up"] = "set-up"
     experiment: ExperimentId
 
 
 class ExchangeKeyShares(_Message):
-    """Shows everyone's announcements; the payload is a bundle of them by name."""
+    """Delivers all announcements and asks for key shares; the payload is a bundle by name."""
 
     kind: Literal["exchange-key-shares"] = "exchange-key-shares"
     experiment: ExperimentId
 
 
 class OpenKeyShares(_Message):
-    """Brings the shares sealed for this hospital; the payload is a bundle of them by sender."""
+    """Delivers the key shares sealed for this hospital; the payload is a bundle by sender."""
 
     kind: Literal["open-key-shares"] = "open-key-shares"
     experiment: ExperimentId
@@ -103,10 +103,10 @@ class OpenKeyShares(_Message):
 class TrainLeg(_Message):
     """Asks for one leg: train `local_rounds` rounds from `first_round` and answer.
 
-    With a `recipient` the answer is handed over, sealed for that hospital; without one it is sent
-    for aggregation. `sealed_in` is the leg in which the envelope it carries was sealed. `seen` is
-    the highest head of the hospital's audit trail that the coordinator knows. Training settings are
-    in the descriptor, not here.
+    With a `recipient` the answer is sealed for that hospital and handed over; without one it is
+    sent for aggregation. `sealed_in` is the leg in which the carried envelope was sealed. `seen` is
+    the latest head of the hospital's audit log that the coordinator has received. Training settings
+    are in the descriptor.
     """
 
     kind: Literal["train-leg"] = "train-leg"
@@ -135,9 +135,9 @@ class Introduction(_Reply):
 
 
 class Announcement(_Reply):
-    """Answers SetUp: the hospital agrees and announces its key for this experiment (the payload).
+    """Answers SetUp: the hospital agrees and announces its sealing key (the payload).
 
-    The number of examples it trains on is absent where its policy keeps that to itself.
+    `examples`, the number it trains on, is absent if its policy does not disclose it.
     """
 
     kind: Literal["announcement"] = "announcement"
@@ -151,17 +151,17 @@ class KeyShares(_Reply):
 
 
 class Ready(_Reply):
-    """Answers OpenKeyShares: the member key is made; equal tags show that all made the same."""
+    """Answers OpenKeyShares: the member key is derived; equal tags show that all are equal."""
 
     kind: Literal["ready"] = "ready"
     confirmation: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Trained(_Reply):
-    """Answers TrainLeg: the trained model (or its envelope) and how training went.
+    """Answers TrainLeg: the trained model (or its envelope) and the training metrics.
 
-    The held-out figures are of the aggregate the request carried, before training; absent when it
-    carried none or the hospital holds no data back.
+    The held-out metrics are those of the aggregate that the request carried, before training; they
+    are absent if it carried none or the hospital has no held-out data.
     """
 
     kind: Literal["trained"] = "trained"
@@ -174,7 +174,7 @@ class Trained(_Reply):
 
 
 class Closed(_Reply):
-    """Answers Close: the final model on the hospital's own held-out data, if it has any."""
+    """Answers Close: metrics of the final model on the hospital's held-out data, if it has any."""
 
     kind: Literal["closed"] = "closed"
     held_out_loss: float | None
@@ -182,7 +182,7 @@ class Closed(_Reply):
 
 
 class Refusal(_Reply):
-    """Answers anything a hospital will not do."""
+    """Answers a request that the hospital does not serve."""
 
     kind: Literal["refusal"] = "refusal"
     code: RefusalCode
@@ -196,7 +196,7 @@ _REPLY: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="k
 
 
 def encode(message: Request | Reply) -> bytes:
-    """Return the message's bytes; equal messages are equal bytes."""
+    """Return the message's bytes; equal messages have equal bytes."""
     return b"".join(_pieces(message))
 
 
@@ -204,31 +204,31 @@ def sign_request(request: Request, coordinator: Identity) -> bytes:
     """Return a request's bytes with the coordinator's signature."""
     pieces = _pieces(request)
     digest = hashlib.sha256()
-    for piece in pieces:  # not joined twice: the payload may be a large model
+    for piece in pieces:  # without joining them first: the payload may be a large model
         digest.update(piece)
     return b"".join((*pieces, coordinator.sign(_PURPOSE, digest.digest())))
 
 
 def is_signed_by(coordinator: bytes, data: bytes) -> bool:
-    """Say whether the coordinator with this public identity signed the request."""
+    """Return whether the coordinator with this public identity signed the request."""
     body, signature = data[:-SIGNATURE_BYTES], data[-SIGNATURE_BYTES:]
     return verify(coordinator, _PURPOSE, hashlib.sha256(body).digest(), signature)
 
 
 def decode_signed_request(data: bytes) -> Request:
-    """Read a signed request; whether the signature is right, `is_signed_by` says."""
+    """Parse a signed request. The signature is not verified: call `is_signed_by`."""
     if len(data) < SIGNATURE_BYTES:
         raise MessageError("too short for a signature")
     return decode_request(data[:-SIGNATURE_BYTES])
 
 
 def decode_request(data: bytes) -> Request:
-    """Read a request; anything but a well-formed one raises MessageError."""
+    """Parse a request; raise MessageError if it is malformed."""
     return _decode(_REQUEST, data)
 
 
 def decode_reply(data: bytes) -> Reply:
-    """Read a reply; anything but a well-formed one raises MessageError."""
+    """Parse a reply; raise MessageError if it is malformed."""
     return _decode(_REPLY, data)
 
 

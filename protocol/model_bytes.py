@@ -10,23 +10,24 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 Arrays = dict[str, NDArray[np.generic]]
-# Narrower numbers on the wire: half the bytes, for models that bear it. "same" sends them as they
-# are. Optimiser state is never narrowed: Adam's second moments would vanish.
+# Number type on the wire: 16 bits halve the bytes, for models that tolerate it; "same" sends
+# numbers unchanged. Optimiser state is never narrowed: Adam's second moments would vanish.
 Wire = Literal["same", "float16", "bfloat16"]
 _SECTIONS = ("parameter", "buffer", "optimizer")
 
 
 class ModelBytesError(ValueError):
-    """The bytes are not a model in the agreed form."""
+    """The bytes are not a valid model."""
 
 
 @dataclass(frozen=True)
 class ModelState:
-    """A model at rest.
+    """A model's tensors.
 
     `parameters` are the trainable floating-point tensors, the only ones a wrapped strategy sees.
-    `buffers` are all the rest (running statistics, counters, frozen weights). `optimizer` is what
-    travels with the model in a hand-over; it is empty for plain SGD and in what is aggregated.
+    `buffers` are all others (running statistics, counters, frozen weights). `optimizer` is
+    the state that travels with the model in a hand-over; it is empty for plain SGD
+    and in aggregations.
     """
 
     parameters: Arrays
@@ -61,7 +62,7 @@ class ModelState:
             if (dot and not narrowable) or (not dot and narrowable and array.dtype == np.float32):
                 raise ModelBytesError(f"unexpected tensor {key!r} where {wire} was agreed")
             if name in sections[section]:
-                raise ModelBytesError(f"{name!r} is there twice")
+                raise ModelBytesError(f"duplicate tensor {name!r}")
             sections[section][name] = _widen(array, wire) if dot else array
         return ModelState(sections["parameter"], sections["buffer"], sections["optimizer"])
 
@@ -82,22 +83,22 @@ class ModelState:
 
 
 def _narrow(array: NDArray[np.generic], wire: Wire) -> NDArray[np.generic]:
-    """Round float32 to the narrower type; bfloat16, which NumPy lacks, as its 16 bits."""
+    """Round float32 to the narrower type; bfloat16, which NumPy lacks, is stored as uint16."""
     if wire == "float16":
-        with np.errstate(over="ignore"):  # becomes infinite, and is refused where it is read
+        with np.errstate(over="ignore"):  # becomes infinite, which the reader refuses
             return array.astype(np.float16)
     bits = np.asarray(array, dtype=np.float32, order="C").view(np.uint32).astype(np.uint64)
-    # To nearest, ties to even. NaN keeps its quiet bit, which rounding could carry away.
+    # To nearest, ties to even. NaN is set explicitly, because rounding could clear its quiet bit.
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(array), 0x7FC0, rounded & 0xFFFF).astype(np.uint16)
 
 
 def _widen(array: NDArray[np.generic], wire: Wire) -> NDArray[np.generic]:
-    """Return the float32 that a narrowed number stands for; that is always exact."""
+    """Convert narrowed numbers back to float32, which is always exact."""
     expected = np.float16 if wire == "float16" else np.uint16
     if array.dtype != expected:
         raise ModelBytesError(f"{array.dtype} where {wire} was agreed")
     if wire == "float16":
         return array.astype(np.float32)
-    bits = np.asarray(array.astype(np.uint32) << 16)  # a single number would not stay an array
+    bits = np.asarray(array.astype(np.uint32) << 16)  # asarray: a scalar would not stay an array
     return bits.view(np.float32)

@@ -1,8 +1,8 @@
-"""Counter-based random streams: any number of a run can be drawn alone, in any order, anywhere.
+"""Counter-based random streams: every draw of a run can be repeated alone and in any order.
 
 A stream is named by a secret seed, a purpose and counters (a round, a leg, a hospital's position).
-Nothing is consumed from a shared generator, so results do not depend on how rounds are grouped
-into legs, who is asked first, or which engine runs.
+No generator is shared, so results do not depend on how rounds are grouped into legs, on the order
+of requests, or on the engine.
 """
 
 import hashlib
@@ -15,15 +15,15 @@ SEED_BYTES = 32
 
 
 def derive_seed(seed: int, purpose: str) -> bytes:
-    """Derive one of a simulation's secrets, one way, from its public `--seed`.
+    """Derive one of a simulation's secrets, one-way, from its public `--seed`.
 
-    Real experiments draw their secrets instead: whoever knows the seed can compute every route.
+    Real experiments draw their secrets, because anyone who knows the seed can compute every route.
     """
     return _digest(seed.to_bytes(16, "big", signed=True), f"feddc/{purpose}")
 
 
 def stream(seed: bytes, purpose: str, *counters: int) -> np.random.Generator:
-    """Return the generator named by (seed, purpose, counters); the same name, the same numbers."""
+    """Return the generator named by (seed, purpose, counters); equal names give equal numbers."""
     key = _digest(seed, purpose, *counters)
     return np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], "big")))
 
@@ -35,7 +35,7 @@ def stream_seed(seed: bytes, purpose: str, *counters: int) -> int:
 
 @dataclass(frozen=True)
 class TrainingStreams:
-    """All randomness of the hospital at `position` in the roster; it follows the global round."""
+    """All randomness of the hospital at `position` in the roster, indexed by the global round."""
 
     seed: bytes = field(repr=False)
     position: int
@@ -46,11 +46,11 @@ class TrainingStreams:
         return rng.choice(examples, size, replace=False).astype(np.int64)
 
     def dropout_seed(self, round_: int) -> int:
-        """Return the seed of a round's randomness inside the network."""
+        """Return the seed of a round's dropout."""
         return stream_seed(self.seed, "dropout", self.position, round_)
 
     def init_seed(self) -> int:
-        """Return the seed of the model this hospital initialises itself."""
+        """Return the seed of the model that this hospital initialises itself."""
         return stream_seed(self.seed, "init", self.position, 0)
 
 
@@ -62,6 +62,6 @@ def shared_init_seed(seed: bytes) -> int:
 def _digest(seed: bytes, purpose: str, *counters: int) -> bytes:
     name = purpose.encode()
     fields = b"".join(counter.to_bytes(8, "big") for counter in counters)
-    # Lengths first, so that no two names can run into the same bytes.
+    # Length prefixes, so that different names never give the same bytes.
     prefix = len(seed).to_bytes(2, "big") + seed + len(name).to_bytes(2, "big") + name
     return hashlib.sha256(prefix + fields).digest()

@@ -26,6 +26,12 @@ from protocol.messages import (
 from protocol.records import from_records
 from server_app.config.run_config import Settings
 from server_app.run.simulated_run import run
+from tests.skip_summary import (  # noqa: F401 (hooks, found by their names)
+    pytest_deselected,
+    pytest_sessionfinish,
+    pytest_testnodedown,
+    pytest_unconfigure,
+)
 
 # HYPOTHESIS_PROFILE chooses how many examples a property is tried with: `plain` is Hypothesis' own
 # number, `thorough` is for the fuzz tests (see tests/fuzz.py) in `make test-slow`. A busy machine

@@ -29,8 +29,12 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 180) -> None:
 
 
 def children(pid: int) -> list[int]:
-    lines = [task / "children" for task in Path(f"/proc/{pid}/task").iterdir()]
-    return [int(number) for line in lines for number in line.read_text().split()]
+    """Return the processes that a process has started and that live; none if it has ended."""
+    try:
+        lines = [task / "children" for task in Path(f"/proc/{pid}/task").iterdir()]
+        return [int(number) for line in lines for number in line.read_text().split()]
+    except OSError:
+        return []
 
 
 def is_alive(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""The card: what a hospital sends to the coordinator in order to be enrolled."""
+"""The card that a hospital sends to the coordinator for enrolment."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from protocol.canonical import canonical_bytes
+from protocol.canonical import canonical_json, first_problem
 from protocol.keys import (
     IDENTITY_BYTES,
     SIGNATURE_BYTES,
@@ -28,15 +28,15 @@ MAX_BYTES = 10_000
 
 
 class CardError(ValueError):
-    """The bytes are not a hospital's card."""
+    """The bytes are not a valid card."""
 
 
 @dataclass(frozen=True)
 class Card:
     """A hospital's name and public keys. Nothing in it is secret.
 
-    The transport key is its SuperNode's: it proves a connection, nothing else. The identity signs
-    for the whole card, so that whoever compares the fingerprint has checked the rest as well.
+    The transport key is that of its SuperNode: it authenticates the connection and nothing else.
+    The identity signs the whole card, so comparing the identity's fingerprint verifies the rest.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Card:
 
     @property
     def transport_pem(self) -> bytes:
-        """The transport key as Flower keeps it."""
+        """The transport key in the format that Flower stores."""
         return _transport_key(self.transport).public_bytes(
             Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
         )
@@ -72,15 +72,13 @@ class Card:
 
     @staticmethod
     def from_json(data: bytes) -> "Card":
-        """Read a card and check its signature; anything else raises CardError."""
+        """Parse a card and verify its signature; raise CardError if either fails."""
         if len(data) > MAX_BYTES:
             raise CardError(f"a card has at most {MAX_BYTES} bytes, got {len(data)}")
         try:
             form = _Form.model_validate_json(data)
         except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in problem["loc"]) or "card"
-            raise CardError(f"{where}: {problem['msg']}") from error
+            raise CardError(first_problem(error, whole="card")) from error
         card = Card(
             form.name,
             bytes.fromhex(form.identity),
@@ -89,12 +87,12 @@ class Card:
         )
         _transport_key(card.transport)
         if not is_identity(card.identity):
-            raise CardError("identity: a key that anybody can sign for")
+            raise CardError("identity: small-order (forgeable) public key")
         content = _content(card.name, card.identity, card.transport)
         if not verify(card.identity, _PURPOSE, content, card.signature):
-            raise CardError("not signed by the identity in it")
+            raise CardError("not signed by the identity it names")
         if form.fingerprint != card.fingerprint:
-            raise CardError(f"fingerprint: the identity's is {card.fingerprint}")
+            raise CardError(f"fingerprint: does not match the identity's, {card.fingerprint}")
         return card
 
 
@@ -110,7 +108,7 @@ class _Form(BaseModel):
 
 def _content(name: str, identity: bytes, transport: str) -> bytes:
     fields = {"identity": identity.hex(), "name": name, "transport": transport, "version": 1}
-    return canonical_bytes(fields)
+    return canonical_json(fields)
 
 
 def _transport_key(line: str) -> EllipticCurvePublicKey:

@@ -1,4 +1,4 @@
-"""How a hospital reaches the coordinator: its address, and the certificate it is known by."""
+"""How a hospital reaches the coordinator: its address and its certificate."""
 
 import json
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from cryptography import x509
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocol.address import Address
-from protocol.canonical import canonical_bytes
+from protocol.canonical import canonical_json, first_problem
 from protocol.keys import SIGNATURE_BYTES, Identity, verify
 
 _PURPOSE = "connection"
@@ -15,18 +15,18 @@ MAX_BYTES = 20_000
 
 
 class ConnectionFileError(ValueError):
-    """The bytes do not say how to reach a coordinator."""
+    """The bytes are not a valid connection file."""
 
 
 @dataclass(frozen=True)
 class Connection:
     """What a hospital needs to connect. Nothing in it is secret.
 
-    The coordinator's identity signs for it, which `join` compares with the roster's coordinator.
+    The coordinator's identity signs it, and `join` compares that with the roster's coordinator.
     """
 
     address: Address
-    certificate: str  # of the coordinator's own authority, PEM
+    certificate: str  # of the coordinator's certificate authority, PEM
     signature: bytes
 
     @staticmethod
@@ -48,15 +48,13 @@ class Connection:
 
     @staticmethod
     def from_json(data: bytes) -> "Connection":
-        """Read a connection file; anything else raises ConnectionFileError."""
+        """Parse a connection file; raise ConnectionFileError if it is invalid."""
         if len(data) > MAX_BYTES:
             raise ConnectionFileError(f"has more than {MAX_BYTES} bytes")
         try:
             form = _Form.model_validate_json(data)
         except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in problem["loc"]) or "connection"
-            raise ConnectionFileError(f"{where}: {problem['msg']}") from error
+            raise ConnectionFileError(first_problem(error, whole="connection")) from error
         try:
             address = Address.parse(form.address)
         except ValueError as error:
@@ -78,4 +76,4 @@ class _Form(BaseModel):
 
 def _content(address: Address, certificate: str) -> bytes:
     fields = {"address": str(address), "certificate": certificate, "version": 1}
-    return canonical_bytes(fields)
+    return canonical_json(fields)

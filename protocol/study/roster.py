@@ -1,4 +1,4 @@
-"""The roster: who is in a study, agreed outside the system and pinned at every hospital."""
+"""The roster: the members of a study, agreed outside the system and pinned at every hospital."""
 
 import base64
 import hashlib
@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from protocol.canonical import canonical_bytes
+from protocol.canonical import canonical_json, first_problem
 from protocol.keys import (
     IDENTITY_BYTES,
     SIGNATURE_BYTES,
@@ -19,7 +19,7 @@ from protocol.keys import (
 )
 
 _PURPOSE = "roster"
-MAX_MEMBERS = 1_000  # everyone seals a share for everyone: a million of them
+MAX_MEMBERS = 1_000  # each seals a key share for every other: a million in all
 MAX_BYTES = 200_000
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$"
 _Name = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -27,7 +27,7 @@ _Identity = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * IDENTITY_BYTES}}}$")
 
 
 def check_name(name: str) -> str:
-    """Return a name that a roster takes; ValueError says what is wrong with any other."""
+    """Return `name` if it is valid on a roster; else raise ValueError."""
     if not re.fullmatch(NAME_PATTERN, name):
         raise ValueError(
             "must be 1 to 64 letters, digits, spaces, dots, hyphens or underscores, "
@@ -37,7 +37,7 @@ def check_name(name: str) -> str:
 
 
 class RosterError(ValueError):
-    """The bytes are not a roster, or not signed by the coordinator they name."""
+    """The bytes are not a valid roster, or not signed by the coordinator it names."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Roster:
-    """The coordinator and the members, sorted by name; `generation` counts its versions."""
+    """The coordinator and the members, sorted by name; `generation` numbers its versions."""
 
     study: str
     generation: int
@@ -63,8 +63,8 @@ class Roster:
 
     @cached_property
     def content(self) -> bytes:
-        """The roster in canonical form: what is signed, fingerprinted and pinned."""
-        return canonical_bytes(
+        """The roster in canonical form, which is signed, fingerprinted and pinned."""
+        return canonical_json(
             {
                 "version": 1,
                 "study": self.study,
@@ -83,7 +83,7 @@ class Roster:
 
     @property
     def fingerprint(self) -> str:
-        """The digest for people: 160 bits in eight groups that can be read out over a telephone."""
+        """160 bits of the digest in eight groups, which can be read out over a telephone."""
         return fingerprint(self.content)
 
     @cached_property
@@ -91,7 +91,7 @@ class Roster:
         return tuple(member.name for member in self.members)
 
     def identity_of(self, name: str) -> bytes | None:
-        """Return a member's public identity, or nothing for a stranger."""
+        """Return a member's public identity, or None if the name is not on the roster."""
         return self._identities.get(name)
 
     @cached_property
@@ -99,14 +99,14 @@ class Roster:
         return {member.name: member.identity for member in self.members}
 
     def signed(self, coordinator: Identity) -> bytes:
-        """Return the roster as the coordinator hands it out: content, then signature."""
+        """Return the roster as the coordinator distributes it: content, then signature."""
         if coordinator.public != self.coordinator:
             raise RosterError("only the coordinator that the roster names can sign it")
         return self.content + coordinator.sign(_PURPOSE, self.content)
 
     @staticmethod
     def from_signed(data: bytes) -> "Roster":
-        """Read a signed roster; anything but exactly that raises RosterError."""
+        """Parse a roster and verify its signature; raise RosterError if either fails."""
         content, signature = data[:-SIGNATURE_BYTES], data[-SIGNATURE_BYTES:]
         roster = Roster.from_content(content)
         if not verify(roster.coordinator, _PURPOSE, content, signature):
@@ -120,9 +120,7 @@ class Roster:
         try:
             form = _Form.model_validate_json(content)
         except ValidationError as error:
-            problem = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in problem["loc"]) or "roster"
-            raise RosterError(f"{where}: {problem['msg']}") from error
+            raise RosterError(first_problem(error, whole="roster")) from error
         members = tuple(Member(m.name, bytes.fromhex(m.identity)) for m in form.members)
         roster = Roster(form.study, form.generation, bytes.fromhex(form.coordinator), members)
         if roster.content != content:
@@ -132,7 +130,7 @@ class Roster:
 
     @staticmethod
     def make(study: str, generation: int, coordinator: bytes, members: list[Member]) -> "Roster":
-        """Make a roster of these members, in any order; RosterError says what is wrong."""
+        """Make a roster of these members, in any order; raise RosterError if it is invalid."""
         ordered = tuple(sorted(members, key=lambda member: member.name))
         return Roster.from_content(Roster(study, generation, coordinator, ordered).content)
 
@@ -145,7 +143,7 @@ class Roster:
         if len(set(identities)) != len(identities):
             raise RosterError("two members, or a member and the coordinator, share an identity")
         if not all(is_identity(identity) for identity in identities):
-            raise RosterError("an identity is a key that anybody can sign for")
+            raise RosterError("an identity is a small-order (forgeable) public key")
 
 
 def fingerprint(data: bytes) -> str:
@@ -155,7 +153,7 @@ def fingerprint(data: bytes) -> str:
 
 
 class _Strict(BaseModel):
-    # Unknown fields are refused as not canonical: to name them would let the sender write our log.
+    # Unknown fields are refused as not canonical: naming them would let senders write to the log.
     model_config = ConfigDict(extra="ignore", strict=True)
 
 

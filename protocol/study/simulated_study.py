@@ -1,6 +1,6 @@
-"""A study made on the spot: identities for simulated hospitals, all derived from the seed.
+"""The study of a simulation: identities for simulated hospitals, all derived from the seed.
 
-Nothing here protects anything. It lets simulated hospitals run the code that real ones run.
+These keys protect nothing. They let simulated hospitals run the same code as real ones.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class SimulatedStudy:
 
 
 def simulated_study(seed: int, names: Iterable[str]) -> SimulatedStudy:
-    """Make the study of these hospitals; the same seed and names, the same study."""
+    """Make the study of these hospitals; it follows from the seed and the names alone."""
     coordinator = Identity.from_bytes(derive_seed(seed, "identity of the coordinator"))
     identities = {
         name: Identity.from_bytes(derive_seed(seed, f"identity of hospital {name}"))

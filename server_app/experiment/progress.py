@@ -1,6 +1,5 @@
 """Progress of a run: a bar in a terminal, lines in a log, and a closing table."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from rich.progress import (
 )
 from rich.table import Column, Table
 
+from operation.clock import Clock
 from operation.terminal import byte_size
 
 Event = dict[str, Any]
@@ -26,10 +26,12 @@ _LINE_SECONDS = 5.0
 
 
 @contextmanager
-def shown(console: Console, *, bar: bool) -> Iterator[Callable[[Event], None]]:
+def shown(
+    console: Console, *, bar: bool, clock: Clock | None = None
+) -> Iterator[Callable[[Event], None]]:
     """Yield a function that shows the events of a run, as a bar or as lines."""
     if not bar:
-        yield _Lines(console)
+        yield _Lines(console, clock or Clock())
         return
     with bar_over_legs(console) as progress:
         yield _Bar(progress, progress.add_task("starting Flower", total=None))
@@ -101,9 +103,13 @@ class _Lines:
     """One line at the start, then at most one every few seconds, at an aggregation."""
 
     console: Console
+    clock: Clock
     state: RunState = field(default_factory=RunState)
-    began: float = field(default_factory=time.monotonic)
-    last: float = 0.0
+    began: float = field(init=False)
+    last: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self.last = self.clock.now()
 
     def __call__(self, event: Event) -> None:
         self.state.add(event)
@@ -116,7 +122,7 @@ class _Lines:
                     f"({event['rounds']} rounds)"
                 )
             case "leg" if event["ending"] == "aggregation" or self._is_last:
-                if self._is_last or time.monotonic() - self.last >= _LINE_SECONDS:
+                if self._is_last or self.clock.now() - self.last >= _LINE_SECONDS:
                     self._write(str(self.state))
 
     @property
@@ -124,7 +130,7 @@ class _Lines:
         return self.state.done == self.state.legs
 
     def _write(self, text: str) -> None:
-        self.last = time.monotonic()
+        self.last = self.clock.now()
         self.console.print(
             f"{self.last - self.began:6.1f} s  {text}", highlight=False, markup=False
         )

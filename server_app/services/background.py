@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from operation import files, process_group
+from operation.clock import Clock
 from protocol.address import Address
 from server_app.study.study_folder import INTERNAL_HOST, Study
 
@@ -50,20 +51,24 @@ def start(study: Study, parts: Sequence[Part]) -> None:
 
 
 def wait_until_it_answers(
-    study: Study, parts: Sequence[Part], supervisor: subprocess.Popen[bytes] | None = None
+    study: Study,
+    parts: Sequence[Part],
+    supervisor: subprocess.Popen[bytes] | None = None,
+    clock: Clock | None = None,
 ) -> None:
     """Wait until all parts answer; raise ServiceError with the reason if they do not."""
-    deadline = time.monotonic() + _START_SECONDS
+    clock = clock or Clock()
+    deadline = clock.now() + _START_SECONDS
     while not all(answers(study, part) for part in parts):
         if supervisor is not None and supervisor.poll() is not None:
             said = (study.logs / "start.log").read_text(errors="replace").strip()
             raise ServiceError(said.splitlines()[-1] if said else "the services ended at once")
-        if time.monotonic() > deadline:
+        if clock.now() > deadline:
             stop(study)
             raise ServiceError(
                 f"no answer after {_START_SECONDS:.0f} s; stopped again, see {study.logs}"
             )
-        time.sleep(_LOOK_SECONDS)
+        clock.sleep(_LOOK_SECONDS)
 
 
 def stop(study: Study) -> bool:

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -128,13 +129,15 @@ class Recorded(InProcessGrid):
         return [(name, request) for name, request in requests if isinstance(request, TrainLeg)]
 
 
-def recorded_run(*, sealed: bool = True) -> Recorded:
-    """Run the real FedDC over hospitals whose patients are canaries: hand-overs, then the end."""
+@cache
+def recorded_run(*, sealed: bool = True, **changes: Any) -> Recorded:
+    """Run the real FedDC over hospitals whose patients are canaries; hand-overs unless changed."""
     study = new_study()
     for name, canary in canaries().items():
         policy = Policy.parse({"sealed": sealed}, source="test")
         in_process(study, name, Partition(name, patients(canary), patients(canary, 8)), policy)
     grid = Recorded(study)
+    settings: dict[str, Any] = {"daisy_period": 1, "aggregation_period": None}
     strategy = FedDC(
         FedAvg(),
         study=SealedStudy(
@@ -144,14 +147,13 @@ def recorded_run(*, sealed: bool = True) -> Recorded:
             training_seed=TRAINING_SEED,
             sealed=sealed,
         ),
-        daisy_period=1,
-        aggregation_period=None,
+        **(settings | changes),
     )
     strategy.start(
         grid,
         ArrayRecord({name: Array(array) for name, array in ZEROS.parameters.items()}),
         num_rounds=6,
-        timeout=60,
+        timeout=300,
         train_config=ConfigRecord({**MIRROR, "shape": [FEATURES], "classes": CLASSES}),
     )
     return grid

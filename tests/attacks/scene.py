@@ -15,7 +15,7 @@ from protocol.messages import (
     Request,
     decode_reply,
 )
-from tests.attacks.study import NAMES, VICTIM, Experiment, in_process, new_study, share
+from tests.attacks.study import NAMES, VICTIM, Experiment, in_process, new_study, partition
 
 ROUNDS = 20
 AGREED, WITH_KEYS = ("e1", "e2", "e3"), "e3"
@@ -29,14 +29,14 @@ KINDS = (
 class Scene:
     """A victim in the middle of things, and the honest request that each of them waits for.
 
-    It has agreed to three experiments: it is about to be shown announcements in the first, shares
-    in the second, and the envelope of leg 3 in the third. A fourth is about to be opened.
+    It has agreed to three experiments: it is about to receive announcements in the first, key
+    shares in the second, and the envelope of leg 3 in the third. A fourth is about to be opened.
     """
 
     def __init__(self) -> None:
         self.study = new_study()
         for seed, name in enumerate(NAMES):
-            in_process(self.study, name, share(name, seed))
+            in_process(self.study, name, partition(name, seed))
         self.announced, self.shared, self.training, self.new = (
             Experiment(self.study, self.study.descriptor(rounds=ROUNDS)) for _ in range(4)
         )

@@ -141,7 +141,7 @@ class Experiment:
         self.first_model = first_model(descriptor)
         self.legs = 0
         self.announced: dict[str, bytes] = {}
-        self.shares: dict[str, dict[str, bytes]] = {}
+        self.key_shares: dict[str, dict[str, bytes]] = {}
         self.envelopes: dict[str, bytes] = {}  # by recipient
         self.asked: dict[str, TrainLeg] = {}  # the last leg's requests
 
@@ -161,16 +161,16 @@ class Experiment:
     def exchange(self, announced: Mapping[str, bytes] | None = None) -> ExchangeKeyShares:
         return ExchangeKeyShares(experiment=self.id, payload=to_bundle(announced or self.announced))
 
-    def open(self, recipient: str, shares: Mapping[str, bytes] | None = None) -> OpenKeyShares:
+    def open(self, recipient: str, key_shares: Mapping[str, bytes] | None = None) -> OpenKeyShares:
         sent = {
-            name: sealed[recipient] for name, sealed in self.shares.items() if name != recipient
+            name: sealed[recipient] for name, sealed in self.key_shares.items() if name != recipient
         }
-        return OpenKeyShares(experiment=self.id, payload=to_bundle(shares or sent))
+        return OpenKeyShares(experiment=self.id, payload=to_bundle(key_shares or sent))
 
     def exchange_all(self) -> None:
         for name in self.members:
             reply = expect(KeyShares, self.study.ask(name, self.exchange()))
-            self.shares[name] = from_bundle(reply.payload)
+            self.key_shares[name] = from_bundle(reply.payload)
 
     def make_keys(self) -> None:
         self.exchange_all()
@@ -245,7 +245,7 @@ def examples(count: int, seed: int) -> Examples:
     return Examples(features, rng.integers(0, CLASSES, count))
 
 
-def share(name: str, seed: int) -> Partition:
+def partition(name: str, seed: int) -> Partition:
     return Partition(name, examples(32, seed), examples(8, seed + 1))
 
 
@@ -300,7 +300,7 @@ class Agent:
             self.process = subprocess.Popen(
                 [sys.executable, *command], stdout=log, stderr=log, env=environment
             )
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while True:
             try:
                 health(self.socket)
@@ -313,7 +313,7 @@ class Agent:
     def stop(self) -> None:
         if self.process is not None:
             self.process.terminate()
-            self.process.wait(timeout=60)
+            self.process.wait(timeout=180)
             self.process = None
 
 
@@ -351,7 +351,7 @@ def whole_study(victim: str = VICTIM) -> Study:
     study = new_study()
     for seed, name in enumerate(NAMES):
         if name != victim:
-            in_process(study, name, share(name, seed))
+            in_process(study, name, partition(name, seed))
     return study
 
 

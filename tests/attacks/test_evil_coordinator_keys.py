@@ -1,4 +1,7 @@
-"""An evil coordinator against a real agent: announcements and shares."""
+"""An evil coordinator against a real agent: announcements and key shares.
+
+The rules themselves are tested in tests/protocol/test_membership_*.py.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +22,7 @@ from protocol.messages import (
     SetUp,
 )
 from tests.attacks.siege import STRANGER, Code, Siege, close, flipped
-from tests.attacks.study import VICTIM, Experiment, expect, refused
+from tests.attacks.study import TRAINING, VICTIM, Experiment, expect, refused
 
 
 def announced_by(
@@ -55,11 +58,14 @@ def of_small_order(experiment: Experiment) -> dict[str, bytes]:
     return experiment.announced | {"Aspen": Announced("Aspen", weak, signature).to_bytes()}
 
 
-LISTS: dict[str, Callable[[Experiment], dict[str, bytes]]] = {
+LISTS: dict[str, Callable[[Experiment], dict[str, bytes] | bytes]] = {
     "the coordinator's own key": lambda e: announced_by(e.study.coordinator)(e),
     "a key signed by a non-member": announced_by(STRANGER),
     "a key signed by another member": lambda e: announced_by(e.study.identities["Aspen"])(e),
     "a key in the victim's own name": lambda e: announced_by(e.study.coordinator, VICTIM)(e),
+    "a key that the victim signed, but did not announce": lambda e: announced_by(
+        e.study.identities[VICTIM], VICTIM
+    )(e),
     "a key for another experiment": lambda e: announced_by(
         e.study.identities["Cedar"], experiment="e0"
     )(e),
@@ -73,7 +79,9 @@ LISTS: dict[str, Callable[[Experiment], dict[str, bytes]]] = {
     "one announcement twice": edited(lambda a: a | {"Aspen": a["Cedar"]}),
     "a flipped byte": edited(lambda a: a | {"Cedar": flipped(5)(a["Cedar"])}),
     "an announcement cut off": edited(lambda a: a | {"Cedar": a["Cedar"][:-1]}),
-    "nobody": edited(lambda _: {"": b""}),
+    "nobody": lambda _: b"",
+    "a name without an announcement": edited(lambda _: {"": b""}),
+    "bytes that are not a bundle": lambda _: b"\xff",
     "twenty thousand strangers": edited(lambda _: {f"{n:05}": b"" for n in range(20_000)}),
 }
 
@@ -83,15 +91,18 @@ def test_announcements_are_refused(attack: str, siege: Siege) -> None:
     experiment = Experiment(siege.study, siege.study.descriptor())
     experiment.agree()
 
-    siege.refuses(experiment.exchange(LISTS[attack](experiment)), Code.KEYS_REFUSED)
+    shown = LISTS[attack](experiment)
+    payload = shown if isinstance(shown, bytes) else to_bundle(shown)
+    request = ExchangeKeyShares(experiment=experiment.id, payload=payload)
+    siege.refuses(request, Code.KEYS_REFUSED)
     siege.refuses(experiment.request(VICTIM), Code.NOT_SET_UP)
 
     expect(KeyShares, siege.study.ask(VICTIM, experiment.exchange()))
     close(siege.study, experiment)
 
 
-def sealed_share(of: Experiment, identity: Identity, name: str, **changes: Any) -> bytes:
-    """Seal a share for the victim, signed by `identity` in the name of `name`."""
+def sealed_key_share(of: Experiment, identity: Identity, name: str, **changes: Any) -> bytes:
+    """Seal a key share for the victim, signed by `identity` in the name of `name`."""
     place = {
         "experiment": of.id,
         "generation": of.secret("generation-digest"),
@@ -100,34 +111,42 @@ def sealed_share(of: Experiment, identity: Identity, name: str, **changes: Any) 
     return seal_key_shares(bytes(32), identity, name=name, **(place | changes))[VICTIM]
 
 
-SHARES: dict[str, Callable[[Experiment], dict[str, bytes]]] = {
-    "the coordinator's own share": lambda e: {
-        "Cedar": sealed_share(e, e.study.coordinator, "Cedar")
+KEY_SHARES: dict[str, Callable[[Experiment], dict[str, bytes]]] = {
+    "the coordinator's own key share": lambda e: {
+        "Cedar": sealed_key_share(e, e.study.coordinator, "Cedar")
     },
-    "another member's share": lambda e: {"Cedar": e.shares["Aspen"][VICTIM]},
-    "a share for another member": lambda e: {"Cedar": e.shares["Cedar"]["Durmast"]},
-    "a share of another experiment": lambda e: {
-        "Cedar": sealed_share(e, e.study.identities["Cedar"], "Cedar", experiment="e0")
+    "another member's key share": lambda e: {"Cedar": e.key_shares["Aspen"][VICTIM]},
+    "a key share for another member": lambda e: {"Cedar": e.key_shares["Cedar"]["Durmast"]},
+    "a key share of another experiment": lambda e: {
+        "Cedar": sealed_key_share(e, e.study.identities["Cedar"], "Cedar", experiment="e0")
     },
-    "a share of another generation": lambda e: {
-        "Cedar": sealed_share(e, e.study.identities["Cedar"], "Cedar", generation=bytes(32))
+    "a key share of another generation": lambda e: {
+        "Cedar": sealed_key_share(e, e.study.identities["Cedar"], "Cedar", generation=bytes(32))
     },
-    "a flipped byte": lambda e: {"Cedar": flipped(-1)(e.shares["Cedar"][VICTIM])},
-    "a share cut off": lambda e: {"Cedar": e.shares["Cedar"][VICTIM][:-1]},
-    "a share of nothing": lambda _: {"Cedar": b""},
-    "a share of the victim's own": lambda e: {VICTIM: e.shares["Cedar"][VICTIM]},
-    "a stranger's share": lambda e: {"Elder": sealed_share(e, STRANGER, "Elder")},
+    "a flipped byte": lambda e: {"Cedar": flipped(-1)(e.key_shares["Cedar"][VICTIM])},
+    "a key share cut off": lambda e: {"Cedar": e.key_shares["Cedar"][VICTIM][:-1]},
+    "an empty key share": lambda _: {"Cedar": b""},
+    "two members exchanged": lambda e: {
+        "Aspen": e.key_shares["Cedar"][VICTIM],
+        "Cedar": e.key_shares["Aspen"][VICTIM],
+    },
+    "a key share of the victim's own": lambda e: {VICTIM: e.key_shares["Cedar"][VICTIM]},
+    "a stranger's key share": lambda e: {"Elder": sealed_key_share(e, STRANGER, "Elder")},
 }
 
 
-@pytest.mark.parametrize("attack", SHARES)
-def test_shares_are_refused(attack: str, siege: Siege) -> None:
+@pytest.mark.parametrize("attack", KEY_SHARES)
+def test_key_shares_are_refused(attack: str, siege: Siege) -> None:
     experiment = Experiment(siege.study, siege.study.descriptor())
     experiment.agree()
     experiment.exchange_all()
-    honest = {name: sealed[VICTIM] for name, sealed in experiment.shares.items() if name != VICTIM}
+    honest = {
+        name: sealed[VICTIM] for name, sealed in experiment.key_shares.items() if name != VICTIM
+    }
 
-    siege.refuses(experiment.open(VICTIM, honest | SHARES[attack](experiment)), Code.KEYS_REFUSED)
+    siege.refuses(
+        experiment.open(VICTIM, honest | KEY_SHARES[attack](experiment)), Code.KEYS_REFUSED
+    )
     fewer = {name: data for name, data in honest.items() if name != "Cedar"}
     siege.refuses(experiment.open(VICTIM, fewer), Code.KEYS_REFUSED)
 
@@ -144,23 +163,28 @@ def test_different_lists_for_different_hospitals_make_nothing_that_opens(siege: 
     for name in experiment.members:
         request = experiment.exchange(shown if name == VICTIM else None)
         reply = expect(KeyShares, study.ask(name, request))
-        experiment.shares[name] = from_bundle(reply.payload)
+        experiment.key_shares[name] = from_bundle(reply.payload)
 
     siege.refuses(experiment.open(VICTIM), Code.KEYS_REFUSED)
     siege.refuses(experiment.request(VICTIM), Code.NOT_SET_UP)
     siege.refuses(experiment.exchange(), Code.CONFLICTING_REQUEST)  # a list is seen once
-    for name in ("Cedar", "Durmast"):  # nor does the victim's share open at the others
+    for name in ("Cedar", "Durmast"):  # nor does the victim's key share open at the others
         assert refused(study.ask(name, experiment.open(name))) == Code.KEYS_REFUSED
     siege.running().leg()
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"rounds": 999}, {"training": TRAINING | {"learning-rate": 0.2}}],
+    ids=["rounds", "learning rate"],
+)
 def test_different_descriptors_for_different_hospitals_make_nothing_that_opens(
-    siege: Siege,
+    changes: dict[str, Any], siege: Siege
 ) -> None:
-    # Each within policy: but nobody should train on other terms than the rest.
+    # Each is within policy, but all hospitals must train by the same settings.
     study = siege.study
     experiment = Experiment(study, study.descriptor())
-    shown = experiment.descriptor.model_copy(update={"rounds": 999})
+    shown = experiment.descriptor.model_copy(update=changes)
     for name in experiment.members:
         request = experiment.set_up()
         if name == VICTIM:
@@ -170,7 +194,8 @@ def test_different_descriptors_for_different_hospitals_make_nothing_that_opens(
 
     siege.refuses(experiment.open(VICTIM), Code.KEYS_REFUSED)
     siege.refuses(experiment.request(VICTIM), Code.NOT_SET_UP)
-    assert refused(study.ask("Cedar", experiment.open("Cedar"))) == Code.KEYS_REFUSED
+    for name in experiment.members:  # each lacks a key share that opens
+        assert refused(study.ask(name, experiment.open(name))) == Code.KEYS_REFUSED
     siege.running().leg()
 
 

@@ -1,4 +1,4 @@
-"""An evil coordinator against a real agent: legs with one thing changed, and legs routed to one."""
+"""An evil coordinator against a real agent: requests with one thing changed, and routes to one."""
 
 import json
 
@@ -10,14 +10,16 @@ from client_app.hospital.refusal import Refused
 from client_app.state.audit_report import read_audit
 from learning.data import Examples, Partition
 from protocol.messages import Refusal, Trained, TrainLeg
-from tests.attacks.evil_legs import LEG, aggregate, payload, resigned, sealed, signed_by
+from protocol.model_bytes import ModelState
+from tests.attacks.forgeries import aggregate, payload, resigned, sealed, signed_by
+from tests.attacks.refused_requests import REQUESTS
 from tests.attacks.siege import Code, Siege, flipped
 from tests.attacks.study import VICTIM, examples, expect, in_process, refused, whole_study
 
 
-@pytest.mark.parametrize("attack", LEG)
-def test_a_leg_is_refused(attack: str, siege: Siege) -> None:
-    code, made = LEG[attack]
+@pytest.mark.parametrize("attack", REQUESTS)
+def test_a_request_is_refused(attack: str, siege: Siege) -> None:
+    code, made = REQUESTS[attack]
     experiment = siege.running()
     siege.experiment = None  # a failure must not spoil the next attack
     honest = experiment.request(VICTIM)
@@ -28,7 +30,7 @@ def test_a_leg_is_refused(attack: str, siege: Siege) -> None:
     siege.experiment = experiment
 
 
-def test_what_a_leg_is_refused_for_is_the_one_thing_changed(siege: Siege) -> None:
+def test_what_a_request_is_refused_for_is_the_one_thing_changed(siege: Siege) -> None:
     # The same makers, with nothing changed: what they make is accepted.
     for unchanged in (
         lambda e, honest: signed_by(e.study.coordinator)(e, honest),
@@ -36,7 +38,7 @@ def test_what_a_leg_is_refused_for_is_the_one_thing_changed(siege: Siege) -> Non
         payload(lambda data: data),
         # Any member can forge towards another: docs/threat-model.md.
         sealed(),
-        aggregate(lambda model: model),
+        aggregate(ModelState.to_bytes),
     ):
         experiment = siege.running()
         honest = experiment.request(VICTIM)
@@ -71,7 +73,7 @@ def test_refusals_do_not_depend_on_patients() -> None:
         experiment.leg()
         experiment.leg()
         told = []
-        for _, made in LEG.values():
+        for _, made in REQUESTS.values():
             reply = study.ask(VICTIM, made(experiment, experiment.request(VICTIM)))
             told.append((refused(reply), len(study.passed[-1].reply)))
         return told

@@ -43,7 +43,7 @@ def test_a_body_of_two_gigabytes_is_not_read(siege: Siege) -> None:
 def sent_raw(agent: Agent, head: str, body: bytes) -> str:
     """Send bytes to the socket until it hangs up, and return the first line it answered."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(30)
+        connection.settimeout(180)
         connection.connect(agent.socket)
 
         def send() -> None:
@@ -53,7 +53,7 @@ def sent_raw(agent: Agent, head: str, body: bytes) -> str:
         sending = threading.Thread(target=send)
         sending.start()
         answer = connection.recv(100).decode()
-        sending.join(timeout=30)
+        sending.join(timeout=180)
     return answer.partition("\r\n")[0]
 
 

@@ -2,7 +2,6 @@
 
 Each is answered in a second at most, never with an internal error, and accepted only if it is what
 an honest coordinator may ask for, as judged from the bytes alone. A refusal changes nothing.
-A few hundred are tried here, ten thousand of each kind in the slow tests.
 """
 
 import hashlib
@@ -10,7 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from learning.settings import TrainingSettings
@@ -18,11 +17,9 @@ from protocol.messages import MAGIC, Refusal, RefusalCode, Request, encode
 from tests.attacks.honest_requests import may_be_accepted
 from tests.attacks.scene import KINDS, answered, scene
 from tests.attacks.study import FEATURES, NAMES, TRAINING
+from tests.fuzz import fuzz
 
 pytestmark = pytest.mark.usefixtures("quiet")
-
-FEW = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
-MANY = settings(FEW, max_examples=10_000)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,24 +64,13 @@ def altered_requests(draw: st.DrawFn) -> bytes:
     return draw(mutated(draw(st.sampled_from(signed_ones)), draw(st.sampled_from(signed_ones))))
 
 
-def refuse_altered(data: bytes) -> None:
+@fuzz
+@given(altered_requests())
+def test_altered_requests_are_refused(data: bytes) -> None:
     reply = answered(data)
     if data not in scene().signed.values():
         assert isinstance(reply, Refusal)
         assert reply.code in (RefusalCode.MALFORMED, RefusalCode.BAD_SIGNATURE)
-
-
-@FEW
-@given(altered_requests())
-def test_altered_requests_are_refused(data: bytes) -> None:
-    refuse_altered(data)
-
-
-@pytest.mark.slow
-@MANY
-@given(altered_requests())
-def test_ten_thousand_altered_requests_are_refused(data: bytes) -> None:
-    refuse_altered(data)
 
 
 # --- requests that the coordinator signs ----------------------------------------------------------
@@ -171,7 +157,7 @@ def signed_descriptors(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def signed_bundles(draw: st.DrawFn) -> bytes:
-    """Change the announcements or the shares, and sign them."""
+    """Change the announcements or the key shares, and sign them."""
     kind, other = draw(st.permutations(["exchange-key-shares", "open-key-shares"]))
     request, stranger = scene().honest[kind], scene().honest[other]
     payload = draw(mutated(request.payload, stranger.payload))
@@ -185,40 +171,19 @@ def judge(data: bytes) -> None:
         assert may_be_accepted(data)
 
 
-@FEW
+@fuzz
 @given(signed_requests())
 def test_signed_requests_are_refused_or_could_be_honest(data: bytes) -> None:
     judge(data)
 
 
-@FEW
+@fuzz
 @given(signed_descriptors())
 def test_signed_descriptors_are_refused_or_within_policy(data: bytes) -> None:
     judge(data)
 
 
-@FEW
+@fuzz
 @given(signed_bundles())
-def test_signed_announcements_and_shares_are_refused(data: bytes) -> None:
-    judge(data)
-
-
-@pytest.mark.slow
-@MANY
-@given(signed_requests())
-def test_ten_thousand_signed_requests_are_refused_or_could_be_honest(data: bytes) -> None:
-    judge(data)
-
-
-@pytest.mark.slow
-@MANY
-@given(signed_descriptors())
-def test_ten_thousand_signed_descriptors_are_refused_or_within_policy(data: bytes) -> None:
-    judge(data)
-
-
-@pytest.mark.slow
-@MANY
-@given(signed_bundles())
-def test_ten_thousand_signed_announcements_and_shares_are_refused(data: bytes) -> None:
+def test_signed_announcements_and_key_shares_are_refused(data: bytes) -> None:
     judge(data)

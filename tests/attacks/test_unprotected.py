@@ -29,8 +29,8 @@ from tests.attacks.study import (
     expect,
     in_process,
     new_study,
+    partition,
     refused,
-    share,
 )
 
 
@@ -108,7 +108,7 @@ def test_unprotected_first_models_of_their_own_tell_a_recipient_who_sent() -> No
     # They follow from the training seed and a position in the roster, which every member knows.
     study = new_study()
     for seed, name in enumerate(NAMES):
-        in_process(study, name, share(name, seed))
+        in_process(study, name, partition(name, seed))
     experiment = study.experiment(init="own")
     descriptor = experiment.descriptor
     settings = TrainingSettings.parse(descriptor.training, source="test")

@@ -208,11 +208,5 @@ def forged(request: bytes, identity: Identity = STRANGER, purpose: str = "reques
     return body + identity.sign(purpose, hashlib.sha256(body).digest())
 
 
-def flipped(data: bytes, place: int) -> bytes:
-    changed_data = bytearray(data)
-    changed_data[place] ^= 1
-    return bytes(changed_data)
-
-
 def wired(chosen: dict[str, Any]) -> bytes:
     return model(**chosen).to_bytes(wire=chosen.get("wire-dtype", "same"))

@@ -27,6 +27,7 @@ def test_the_socket_is_for_the_agent_and_one_group(stub: Agent) -> None:
     assert (status.st_uid, status.st_gid) == (os.geteuid(), os.getegid())
 
 
+@pytest.mark.timing
 def test_the_socket_is_private_from_its_first_moment_whatever_the_umask(place: Path) -> None:
     seen: list[int] = []
     done = threading.Event()
@@ -45,7 +46,7 @@ def test_the_socket_is_private_from_its_first_moment_whatever_the_umask(place: P
         for _ in range(50):
             with listening(place / "agent.sock", os.getegid()):
                 looks = len(seen)
-                wait_until(lambda looks=looks: len(seen) > looks, 20)
+                wait_until(lambda looks=looks: len(seen) > looks)
     finally:
         os.umask(before)
         done.set()

@@ -1,4 +1,4 @@
-"""The hospital: its audit log, and that state older than the coordinator's view is noticed."""
+"""The hospital: its audit log."""
 
 import json
 
@@ -9,7 +9,7 @@ from client_app.hospital.policy import Policy
 from client_app.state.audit_log import verify_lines
 from client_app.state.store import MappingStore
 from protocol.audit_head import AuditHead
-from protocol.messages import Hello, Refusal, decode_reply
+from protocol.messages import Hello, decode_reply
 from tests.client_app.small_hospital import (
     IDENTITIES,
     NAME,
@@ -17,14 +17,11 @@ from tests.client_app.small_hospital import (
     ROSTER,
     SHARES,
     STRANGER,
-    Code,
     close,
     descriptor,
     hospital,
     leg,
-    member,
     model,
-    plain,
     set_up,
     signed,
     trained,
@@ -41,19 +38,6 @@ class RecordingStore(MappingStore):
 
     def append_audit(self, line: bytes) -> None:
         self.lines.append(line)
-
-
-def test_state_older_than_the_coordinators_view_is_noticed() -> None:
-    memory: dict[str, bytes] = {}
-    here = hospital(memory)
-    backup = dict(memory)
-    seen = decode_reply(here.answer(leg(model()))).audit
-
-    restored = member(memory=backup)
-    request = leg(model(), leg=2, seen=seen)
-
-    assert plain(restored.answer(request)) == Refusal(code=Code.ROLLED_BACK)
-    assert trained(here.answer(request))
 
 
 def test_a_head_that_the_hospital_did_not_sign_is_ignored() -> None:

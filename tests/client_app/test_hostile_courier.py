@@ -67,7 +67,7 @@ def as_courier(script: str, *arguments: object, group: int = GROUP) -> Any:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr

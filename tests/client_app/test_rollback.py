@@ -11,7 +11,7 @@ from client_app.hospital.policy import Policy
 from client_app.state.reset import reset_experiments
 from client_app.state.sqlite_store import SqliteStore
 from protocol.messages import Refusal, RefusalCode, Trained
-from tests.attacks.study import Study, expect, in_process, new_study, share
+from tests.attacks.study import Study, expect, in_process, new_study, partition
 
 VICTIM = "Birch"
 
@@ -27,7 +27,7 @@ class Restorable:
     def _open(self) -> None:
         self._study.hospitals[VICTIM] = Hospital(
             VICTIM,
-            share(VICTIM, 1),
+            partition(VICTIM, 1),
             self.store,
             identity=self._study.identities[VICTIM],
             roster=self._study.roster,
@@ -51,7 +51,7 @@ class Restorable:
 def study() -> Study:
     study = new_study(("Aspen", VICTIM, "Cedar"))
     for seed, name in enumerate(study.roster.names):
-        in_process(study, name, share(name, seed))
+        in_process(study, name, partition(name, seed))
     return study
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from docker.local.federation import Federation, Project, docker, version
 from tests.docker.probes import HERE, Victim
+from tests.processes import wait_until
 
 ROOT = Path(__file__).parents[2]
 LAB = ROOT.parent / "shared" / "tools" / "docker-lab"
@@ -76,8 +77,7 @@ def _listening(name: str, port: int, network: str, *more: int) -> Iterator[Victi
     image = ["--entrypoint=python", f"feddc/forwarder:{version()}", "-c", code]
     docker("run", *options, *image, *ports)
     try:
-        while not (said := docker("logs", container).decode().splitlines()):
-            pass
-        yield Victim(container, said[0], port)
+        wait_until(lambda: docker("logs", container).count(b"\n") > 0)
+        yield Victim(container, docker("logs", container).decode().splitlines()[0], port)
     finally:
         docker("rm", "--force", container)

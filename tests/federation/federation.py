@@ -29,7 +29,7 @@ from learning.data.partition.grouping import set_apart
 from learning.local_data import load_dataset, load_partitions
 from server_app.cli.study_commands import app as coordinator_commands
 from server_app.config.run_config import Settings
-from tests.processes import free_port
+from tests.processes import children, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 FEDDC = [sys.executable, "-c", "from operation.cli import main; main()"]
@@ -165,7 +165,7 @@ class Federation:
         """End a process as its operator would, and start it again."""
         process = self.processes[kind, name]
         process.terminate()
-        process.wait(60)
+        process.wait(180)
         self.start(kind, name)
 
     def wait_until_connected(self, name: str) -> None:
@@ -177,6 +177,13 @@ class Federation:
 
     def signal(self, kind: str, name: str, number: signal.Signals) -> None:
         os.killpg(self.processes[kind, name].pid, number)
+
+    def courier_is_at_work(self, name: str) -> bool:
+        """Whether a courier has been forked for a message to the hospital."""
+        mine = self.processes["supernode", name].pid
+        runners = [pid for pid in children(mine) if _runs(pid, "supernode_runner")]
+        couriers = (pid for runner in runners for pid in children(runner))
+        return any(_runs(pid, "supernode_runner") for pid in couriers)
 
     def revive(self) -> None:
         """Let everything run that should."""
@@ -220,10 +227,10 @@ class Federation:
             env=environment(),
         )
 
-    def run(self, *arguments: str, command: str = "run", timeout: float = 600) -> "Outcome":
+    def run(self, *arguments: str, command: str = "run", timeout: float = 1000) -> "Outcome":
         return self.ended(self.begin(*arguments, command=command), timeout)
 
-    def ended(self, process: subprocess.Popen[str], timeout: float = 600) -> "Outcome":
+    def ended(self, process: subprocess.Popen[str], timeout: float = 1000) -> "Outcome":
         out, err = process.communicate(timeout=timeout)
         lines = [line for line in out.splitlines() if line.startswith("{")]
         return Outcome(process.returncode, json.loads(lines[-1]) if lines else {}, err)
@@ -242,7 +249,7 @@ class Federation:
         lines = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
         return [line for line in lines if kind is None or line["event"] == kind]
 
-    def wait_for_leg(self, leg: int, timeout: float = 240) -> None:
+    def wait_for_leg(self, leg: int, timeout: float = 600) -> None:
         """Wait until a leg has ended."""
 
         def look() -> bool | None:
@@ -361,13 +368,19 @@ def write_data(place: Path, share: Partition, classes: tuple[str, ...]) -> None:
     (place / "hospital.toml").write_text(config)
 
 
-def wait_for(look: Callable[[], Any], what: str, timeout: float = 120) -> Any:
+def wait_for(look: Callable[[], Any], what: str, timeout: float = 300) -> Any:
     deadline = time.monotonic() + timeout
     while (found := look()) is None:
         if time.monotonic() > deadline:
             raise AssertionError(f"no {what} after {timeout:g} s")
         time.sleep(0.05)
     return found
+
+
+def _runs(pid: int, module: str) -> bool:
+    with suppress(OSError):
+        return module in Path(f"/proc/{pid}/cmdline").read_text()
+    return False
 
 
 def environment() -> dict[str, str]:

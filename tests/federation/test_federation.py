@@ -12,7 +12,7 @@ from lab.flower.simulate import simulate
 from learning.local_data import load_partitions
 from tests.federation.federation import SEED, federation, needs_nginx, simulation
 
-pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.alone]
+pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.timing]
 
 
 def test_four_hospitals_arrive_at_the_parameters_of_feddc_simulate(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 
 import lab.flower.simulate
-import server_app.experiment.progress
 from lab.commands.simulate_command import JSON_KEYS, Stopped, merged
 from lab.flower.simulate import SimulationFailed
 from operation.cli import main
 from server_app.config.run_config import Settings
 from server_app.experiment.progress import closing_table, shown
+from tests.fake_clock import FakeClock
 
 Feddc = Callable[..., tuple[int, str, str]]
 SUMMARY: dict[str, Any] = {
@@ -207,21 +207,21 @@ def test_never_and_relative_folders_mean_the_same_in_set_as_in_options(
     assert values == {"daisy-period": 0, "aggregation-period": 0, "data-dir": f"{tmp_path}/images"}
 
 
-def test_lines_are_few_and_say_how_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_app.experiment.progress, "_LINE_SECONDS", 1e9)
-    screen = io.StringIO()
-    with shown(Console(file=screen, width=100), bar=False) as on_event:
+def test_lines_are_few_and_say_how_it_goes() -> None:
+    screen, clock = io.StringIO(), FakeClock()
+    with shown(Console(file=screen, width=100), bar=False, clock=clock) as on_event:
         on_event({"event": "starting"})
         on_event({"event": "start", "legs": 9, "rounds": 18, "hospitals": ["a", "b"]})
         for leg in range(1, 10):
+            clock.sleep(1.0)
             on_event({"event": "evaluation", "leg": leg, "test_accuracy": leg / 10})
             on_event({"event": "leg", "leg": leg, "ending": "aggregation", "missing": ["b"]})
 
-    lines = [line.partition(" s  ")[2] for line in screen.getvalue().splitlines()]
-    assert lines == [
-        "starting Flower",
-        "2 hospitals, 9 legs (18 rounds)",
-        "leg 9/9 aggregation, test 90.0%, 1 missing",
+    assert [line.strip() for line in screen.getvalue().splitlines()] == [
+        "0.0 s  starting Flower",
+        "0.0 s  2 hospitals, 9 legs (18 rounds)",
+        "5.0 s  leg 5/9 aggregation, test 50.0%, 1 missing",
+        "9.0 s  leg 9/9 aggregation, test 90.0%, 1 missing",
     ]
 
 

@@ -5,11 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import HealthCheck, assume, settings
+from hypothesis import assume
 from hypothesis import strategies as st
-
-FEW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
-MANY = settings(FEW, max_examples=10_000)
 
 
 def refuses(read: Callable[[], object], error: type[ValueError]) -> None:

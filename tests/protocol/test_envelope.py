@@ -313,7 +313,7 @@ def test_nothing_is_sealed_or_opened_without_a_member_key_but_shares(leg: int, l
     ids=str,
 )
 def test_there_is_no_context_that_could_not_be_written(change: dict[str, Any]) -> None:
-    with pytest.raises(EnvelopeError, match="no envelope belongs"):
+    with pytest.raises(EnvelopeError, match="invalid generation digest"):
         replace(CONTEXT, **change)
 
 

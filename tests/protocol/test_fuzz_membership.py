@@ -1,11 +1,7 @@
-"""Mutated announcements and shares: refused, quickly, and never a crash.
-
-They are tried with 150 mutations here and with ten thousand in the slow tests.
-"""
+"""Mutated announcements and shares: refused, quickly, and never a crash."""
 
 from dataclasses import replace
 
-import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -19,7 +15,8 @@ from protocol.membership import (
     seal_key_shares,
 )
 from protocol.study.roster import Roster
-from tests.protocol.mutations import FEW, MANY, Sample, mutated, refuses
+from tests.fuzz import fuzz
+from tests.protocol.mutations import Sample, mutated, refuses
 from tests.protocol.three_members import GENERATION, IDENTITIES, KEYS, LIST, NAMES, ROSTER
 
 STRANGER = Identity.generate()
@@ -78,18 +75,9 @@ def test_the_list_itself_is_accepted() -> None:
     _check([(one.name, one.to_bytes()) for one in LIST])
 
 
+@fuzz
 @given(odd_lists())
-@FEW
 def test_mutated_announcement_lists_are_refused(arrived: list[tuple[str, bytes]]) -> None:
-    refuses(lambda: _check(arrived), MembershipError)
-
-
-@pytest.mark.slow
-@given(odd_lists())
-@MANY
-def test_ten_thousand_mutated_announcement_lists_are_refused(
-    arrived: list[tuple[str, bytes]],
-) -> None:
     refuses(lambda: _check(arrived), MembershipError)
 
 
@@ -146,14 +134,7 @@ def test_the_shares_themselves_are_accepted() -> None:
     assert _open_key_shares(FOR_NORTH) == {"East": bytes(32), "West": b"\x02" * 32}
 
 
+@fuzz
 @given(odd_shares())
-@FEW
 def test_mutated_shares_are_refused(sealed: dict[str, bytes]) -> None:
-    refuses(lambda: _open_key_shares(sealed), MembershipError)
-
-
-@pytest.mark.slow
-@given(odd_shares())
-@MANY
-def test_ten_thousand_mutated_shares_are_refused(sealed: dict[str, bytes]) -> None:
     refuses(lambda: _open_key_shares(sealed), MembershipError)

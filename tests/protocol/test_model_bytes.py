@@ -230,7 +230,7 @@ def test_a_tensor_narrowed_and_whole_is_refused() -> None:
     whole = {"dtype": "F64", "shape": [1], "data_offsets": [8, 16]}
     both = document({"parameter.float16/w": HALF, "parameter/w": whole}, bytes(16))
 
-    with pytest.raises(ModelBytesError, match="twice"):
+    with pytest.raises(ModelBytesError, match="duplicate tensor"):
         ModelState.from_bytes(both, wire="float16")
 
 

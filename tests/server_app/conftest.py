@@ -39,7 +39,7 @@ class Connected:
     def text(self) -> str:
         return self.log.read_text(errors="replace")
 
-    def wait_for(self, text: str, seconds: float = 90) -> None:
+    def wait_for(self, text: str, seconds: float = 300) -> None:
         deadline = time.monotonic() + seconds
         while text not in self.text():
             assert self.process.poll() is None, self.text()
@@ -89,7 +89,7 @@ class Coordinator:
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(40)
+                process.wait(120)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

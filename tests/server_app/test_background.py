@@ -13,10 +13,13 @@ import pytest
 
 from operation import process_group
 from server_app.services import background
-from server_app.services.supervisor import PARTS
+from server_app.services.supervisor import PARTS, ServiceError
 from server_app.study.registration import control
+from tests.fake_clock import FakeClock
 from tests.processes import wait_until
 from tests.server_app.conftest import Coordinator
+
+pytestmark = pytest.mark.timing
 
 
 def test_up_twice_says_so_and_starts_nothing(coordinator: Coordinator) -> None:
@@ -57,7 +60,7 @@ def test_a_killed_supervisor_leaves_nothing_and_up_works_again(
     assert made.feddc("up").returncode == 0
     pids = background.running(made.study)
     os.kill(pids["supervisor"], signal.SIGKILL)
-    wait_until(lambda: all(not Path(f"/proc/{pids[p]}").exists() for p in PARTS), 30)
+    wait_until(lambda: all(not Path(f"/proc/{pids[p]}").exists() for p in PARTS))
     assert background.running(made.study) == {}
 
     assert made.feddc("up").returncode == 0
@@ -86,7 +89,7 @@ def test_in_a_container_members_are_registered_too(
         assert not background.answers(made.study, "proxy")
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
     assert process.returncode == 0
     assert process_group.command_lines(made.study.flower_home) == []
 
@@ -104,6 +107,18 @@ def test_a_taken_port_is_said_before_anything_starts(
     assert f"change {key} in study.toml" in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert background.running(made.study) == {}
+
+
+def test_services_that_do_not_answer_are_given_up_after_ninety_seconds(
+    new_coordinator: Callable[[], Coordinator],
+) -> None:
+    study, clock = new_coordinator().study, FakeClock()
+    began = clock.now()
+
+    with pytest.raises(ServiceError, match="no answer after 90 s, and stopped"):
+        background.wait_until_it_answers(study, PARTS, clock=clock)
+
+    assert 90 < clock.now() - began < 91
 
 
 def test_without_nginx_up_says_what_to_install(

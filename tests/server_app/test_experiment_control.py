@@ -32,7 +32,7 @@ SMALL = [
     "batch-size=8",
     "leg-timeout=120",
 ]
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = [pytest.mark.slow, pytest.mark.timing]
 
 
 def settings(*changes: str) -> list[str]:
@@ -85,7 +85,7 @@ class _agent:  # noqa: N801 (used like a function)
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(120)
 
 
 def _wait(is_so: Callable[[], bool], seconds: float = 300) -> None:
@@ -195,7 +195,7 @@ def test_an_experiment_that_was_left_alone_goes_on(federation: Coordinator) -> N
     _wait(lambda: any(event["event"] == "leg" for event in events(federation, name)))
     process.send_signal(signal.SIGINT)
     rest = process.stderr.read()
-    assert process.wait(30) == 130
+    assert process.wait(120) == 130
     assert f"{name} continues in the background" in rest
 
     done = federation.feddc("follow", name, "--json")

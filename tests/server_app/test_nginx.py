@@ -16,7 +16,7 @@ def ask(study: Study, request: bytes, *, protocols: tuple[str, ...] = ()) -> tup
     if protocols:
         context.set_alpn_protocols(list(protocols))
     with (
-        socket.create_connection(("127.0.0.1", study.address.port), timeout=20) as plain,
+        socket.create_connection(("127.0.0.1", study.address.port), timeout=120) as plain,
         context.wrap_socket(plain, server_hostname=HOST) as secure,
     ):
         try:

@@ -1,12 +1,9 @@
 """The geometric median against a general minimiser, hand cases and its promise on outliers."""
 
 import logging
-import time
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, Metadata, MetricRecord, RecordDict
-from flwr.app.message.message import make_message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -14,9 +11,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from strategies.aggregators.geometric_median import GeometricMedian, geometric_median
+from tests.strategies.replies import Model, reply
 
 Points = NDArray[np.float64]
-Model = dict[str, NDArray[np.floating]]
 
 
 def total_distance(points: Points, place: Points, weights: Points | None = None) -> float:
@@ -168,32 +165,6 @@ def test_unusable_input_is_refused(points: Points, weights: list[float], message
 
 
 # The strategy -------------------------------------------------------------------------------------
-
-
-def reply(node: int, model: Model, examples: int = 1) -> Message:
-    content = RecordDict(
-        {
-            "arrays": ArrayRecord({key: Array(value) for key, value in model.items()}),
-            "metrics": MetricRecord({"num-examples": examples, "loss": float(node)}),
-        }
-    )
-    return Message(content, reply_to=request(node))
-
-
-def request(node: int) -> Message:
-    metadata = Metadata(
-        run_id=1,
-        message_id="",
-        src_node_id=1,
-        dst_node_id=node,
-        reply_to_message_id="",
-        group_id="",
-        created_at=time.time(),
-        ttl=60.0,
-        message_type="train",
-    )
-    # Message(..., dst_node_id=...) would ask for the run this process belongs to; there is none.
-    return make_message(metadata, RecordDict())
 
 
 def test_strategy_weighs_models_by_their_examples() -> None:

@@ -1,16 +1,13 @@
 """The Radon point as a strategy: which models are grouped, and aggregation of real messages."""
 
 import logging
-import time
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Error, Message, Metadata, MetricRecord, RecordDict
-from flwr.app.message.message import make_message
+from flwr.app import ArrayRecord, Error, Message, MetricRecord
 from flwr.serverapp.exception import AggregationError, InconsistentMessageReplies
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from strategies.aggregators.radon import (
     RadonPoint,
@@ -20,9 +17,7 @@ from strategies.aggregators.radon import (
     radon_point,
 )
 from tests.strategies.hull import distance_to_hull
-
-Model = dict[str, NDArray[np.floating]]
-
+from tests.strategies.replies import Model, reply, request
 
 # Which models are grouped -------------------------------------------------------------------------
 
@@ -58,32 +53,6 @@ def test_nobody_is_left_out_or_doubled_systematically() -> None:
 
 
 # The strategy -------------------------------------------------------------------------------------
-
-
-def reply(node: int, model: Model, examples: int = 1) -> Message:
-    content = RecordDict(
-        {
-            "arrays": ArrayRecord({key: Array(value) for key, value in model.items()}),
-            "metrics": MetricRecord({"num-examples": examples, "loss": float(node)}),
-        }
-    )
-    return Message(content, reply_to=request(node))
-
-
-def request(node: int) -> Message:
-    metadata = Metadata(
-        run_id=1,
-        message_id="",
-        src_node_id=1,
-        dst_node_id=node,
-        reply_to_message_id="",
-        group_id="",
-        created_at=time.time(),
-        ttl=60.0,
-        message_type="train",
-    )
-    # Message(..., dst_node_id=...) would ask for the run this process belongs to; there is none.
-    return make_message(metadata, RecordDict())
 
 
 def numbers(*values: float) -> list[Message]:

@@ -4,16 +4,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.processes import wait_until
 
 OPTIONS = "--hospitals 4 --examples 6 --seeds 1 --workers 2 --set rounds=2000"
 COMMAND = f"lab run --dataset breast-cancer {OPTIONS} --methods feddc,fedavg-b"
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 def test_a_stopped_command_goes_on_when_it_is_given_again(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "operation.cli", *COMMAND.split()]
     here = Path(__file__).parents[3]
@@ -29,10 +31,10 @@ def test_a_stopped_command_goes_on_when_it_is_given_again(tmp_path: Path) -> Non
         # Tests that are themselves a shell's background job have it ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    _wait_for(lambda: list(tmp_path.glob("runs/*/trials/*.json")), first)
+    wait_until(lambda: first.poll() is not None or any(tmp_path.glob("runs/*/trials/*.json")), 300)
     # As a terminal does: to every process of the group.
     os.killpg(first.pid, signal.SIGINT)
-    _, said = first.communicate(timeout=120)
+    _, said = first.communicate(timeout=300)
     assert first.returncode == 130, said
     assert "the same command goes on from there" in said
     kept = {path.name: path.stat().st_mtime for path in tmp_path.glob("runs/*/trials/*.json")}
@@ -48,11 +50,3 @@ def test_a_stopped_command_goes_on_when_it_is_given_again(tmp_path: Path) -> Non
     assert kept.items() <= trials.items()
     assert (folder / "results.json").is_file()
     assert not (folder / "checkpoints").exists()
-
-
-def _wait_for(condition: object, process: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + 300
-    while not condition():  # type: ignore[operator]
-        assert process.poll() is None, "it ended before it could be stopped"
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

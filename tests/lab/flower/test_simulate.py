@@ -48,6 +48,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- real runs: Flower, Ray, and a stub in place of the learning ----------------------------------
 
 
+@pytest.mark.timing
 def test_a_run_gives_its_summary_and_leaves_nothing_behind(
     tmp_path: Path, temporary: Path, stub: None
 ) -> None:
@@ -70,11 +71,12 @@ def test_a_run_gives_its_summary_and_leaves_nothing_behind(
     assert [event["answered"] for event in events if event["event"] == "leg"] == [2, 2]
     assert "the stub is running" in (tmp_path / "run" / "flower.log").read_text()
     assert len(family) >= 8  # SuperLink, SuperExec, simulation, Ray's daemons, two actors
-    wait_until(lambda: not any(is_alive(pid) for pid in family), seconds=60)
+    wait_until(lambda: not any(is_alive(pid) for pid in family))
     assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 def test_a_run_whose_server_app_raises_exits_with_1_and_the_reason(
     tmp_path: Path, temporary: Path, stub: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +98,7 @@ def test_a_run_whose_server_app_raises_exits_with_1_and_the_reason(
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_command_ends_everything_and_says_what_it_kept(
     number: signal.Signals,
@@ -110,18 +113,19 @@ def test_a_stopped_command_ends_everything_and_says_what_it_kept(
     family = _descendants(command.pid)
 
     command.send_signal(number)
-    _, errors = command.communicate(timeout=60)
+    _, errors = command.communicate(timeout=180)
 
     assert command.returncode == 128 + number
     assert errors.splitlines()[-1] == (
         f"feddc: stopped; kept in {tmp_path / 'run'}: flower.log, metrics.jsonl"
     )
     assert len(family) >= 7
-    wait_until(lambda: not any(is_alive(pid) for pid in family), seconds=60)
+    wait_until(lambda: not any(is_alive(pid) for pid in family))
     assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 def test_a_killed_command_still_leaves_nothing_behind(
     tmp_path: Path, temporary: Path, stub: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +142,7 @@ def test_a_killed_command_still_leaves_nothing_behind(
 
 
 @pytest.mark.slow
+@pytest.mark.timing
 def test_two_runs_at_the_same_time_do_not_disturb_each_other(
     tmp_path: Path, temporary: Path, stub: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +163,7 @@ def test_two_runs_at_the_same_time_do_not_disturb_each_other(
     assert len(family) >= 7  # all of the first run is still there
     assert all(is_alive(pid) for pid in family)
     waiting.send_signal(signal.SIGINT)
-    waiting.communicate(timeout=60)
+    waiting.communicate(timeout=180)
     assert waiting.returncode == 130
     assert list(temporary.iterdir()) == []
 

@@ -17,6 +17,8 @@ from lab.flower.simulation_engine import EngineError, run_app
 from operation import process_group
 from operation.flower.control_api import pack
 
+pytestmark = pytest.mark.timing
+
 STUB_APP = Path(__file__).parent / "stub_app"
 # Deaf to everything but SIGKILL, and with a child in a session of its own, as Ray's daemons are.
 STUBBORN = """
@@ -99,7 +101,7 @@ def test_ending_a_simulation_kills_its_daemons_and_nobody_elses(
         assert len(process_group.command_lines(home)) == 2
         (home / "file").write_text("x")
 
-    assert ours.wait(timeout=10) == -signal.SIGKILL
+    assert ours.wait(timeout=120) == -signal.SIGKILL
     assert process_group.command_lines(home) == []
     assert not home.exists()
     assert longer_name.poll() is None

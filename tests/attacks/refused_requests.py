@@ -1,124 +1,80 @@
-"""Legs in which an evil coordinator has changed one thing, and the code each is refused with."""
+"""Requests in which one thing is wrong, and the code each is refused with.
 
-import hashlib
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+`REQUESTS` is the one table of refused requests. Each entry changes one thing in the next honest
+leg of an experiment whose victim has opened an envelope. test_hospital_refusals.py checks in
+process that a refusal changes nothing; test_evil_coordinator_legs.py runs the table against a real
+agent.
+"""
 
 import numpy as np
 
-from protocol import envelope
-from protocol.envelope import Context
-from protocol.keys import Identity
-from protocol.messages import MAGIC, Carries, RefusalCode, Request, TrainLeg, encode
+from protocol.messages import (
+    Announcement,
+    Carries,
+    Close,
+    ExchangeKeyShares,
+    Hello,
+    RefusalCode,
+    SetUp,
+    encode,
+)
 from protocol.model_bytes import ModelState
+from tests.attacks.forgeries import (
+    Attack,
+    MakeModel,
+    aggregate,
+    agreement,
+    altered,
+    changed,
+    final,
+    last_request,
+    payload,
+    resigned,
+    sealed,
+    signed_by,
+    tensor,
+    with_more,
+    with_value,
+    without,
+)
 from tests.attacks.siege import STRANGER, Code, flipped
-from tests.attacks.study import VICTIM, Experiment
+from tests.attacks.study import ROUNDS, VICTIM
 
-Attack = Callable[[Experiment, TrainLeg], Request | bytes]
-
-
-def changed(**changes: Any) -> Attack:
-    return lambda _, honest: honest.model_copy(update=changes)
-
-
-def signed_by(identity: Identity, purpose: str = "request") -> Attack:
-    def attack(_: Experiment, honest: TrainLeg) -> bytes:
-        body = encode(honest)
-        return body + identity.sign(purpose, hashlib.sha256(body).digest())
-
-    return attack
-
-
-def altered(change: Callable[[bytes], bytes]) -> Attack:
-    """Change the signed bytes on their way."""
-    return lambda experiment, honest: change(experiment.study.sign(honest))
-
-
-def resigned(change: Callable[[bytes], bytes]) -> Attack:
-    """Change the header's text, and sign that."""
-
-    def attack(experiment: Experiment, honest: TrainLeg) -> bytes:
-        header = change(encode(honest.model_copy(update={"payload": b""}))[8:])
-        body = MAGIC + len(header).to_bytes(4, "big") + header + honest.payload
-        coordinator = experiment.study.coordinator
-        return body + coordinator.sign("request", hashlib.sha256(body).digest())
-
-    return attack
-
-
-def payload(change: Callable[[bytes], bytes]) -> Attack:
-    """Change the envelope, and sign that."""
-    return lambda _, honest: honest.model_copy(update={"payload": change(honest.payload)})
-
-
-def sealed(
-    model: Callable[[ModelState], ModelState] = lambda model: model,
-    *,
-    key_of: str = VICTIM,
-    member_key: bytes | None = None,
-    **context: Any,
-) -> Attack:
-    """Seal a model for the victim, as a member that helps the coordinator could."""
-
-    def attack(experiment: Experiment, honest: TrainLeg) -> TrainLeg:
-        right = Context(
-            experiment.id, experiment.secret("generation-digest"), experiment.legs, VICTIM
-        )
-        data = envelope.seal(
-            model(experiment.first_model).to_bytes(),
-            context=replace(right, **context),
-            recipient_key=experiment.key_of(key_of),
-            member_key=member_key or experiment.secret("member-key"),
-        )
-        return honest.model_copy(update={"payload": data})
-
-    return attack
-
-
-def aggregate(model: Callable[[ModelState], ModelState]) -> Attack:
-    return lambda experiment, honest: honest.model_copy(
-        update={
-            "carries": Carries.AGGREGATE,
-            "sealed_in": None,
-            "payload": model(experiment.first_model).to_bytes(),
-        }
-    )
-
-
-def tensor(name: str, change: Callable[[Any], Any]) -> Callable[[ModelState], ModelState]:
-    return lambda model: ModelState(model.parameters | {name: change(model.parameters[name])})
-
-
-def with_value(value: float) -> Callable[[ModelState], ModelState]:
-    return tensor("output.bias", lambda array: np.full_like(array, value))
-
-
-def with_more(name: str) -> Callable[[ModelState], ModelState]:
-    return lambda model: ModelState(model.parameters | {name: np.zeros(1, np.float32)})
-
-
-MODELS: dict[str, tuple[RefusalCode, Callable[[ModelState], ModelState]]] = {
+MODELS: dict[str, tuple[RefusalCode, MakeModel]] = {
     "of another shape": (Code.MODEL_MISMATCH, tensor("output.weight", np.transpose)),
-    "of another type": (Code.MODEL_MISMATCH, tensor("output.bias", np.float64)),
+    "with a dimension more": (Code.MODEL_MISMATCH, tensor("output.bias", lambda a: a[None])),
+    "in double precision": (Code.MODEL_MISMATCH, tensor("output.bias", np.float64)),
+    "of whole numbers": (Code.MODEL_MISMATCH, tensor("output.bias", np.int64)),
+    "of complex numbers": (Code.MODEL_MISMATCH, tensor("output.bias", np.complex64)),
+    "in narrower numbers than agreed": (Code.MODEL_MISMATCH, lambda m: m.to_bytes(wire="float16")),
     "with NaN": (Code.NOT_FINITE, with_value(np.nan)),
-    "with infinity": (Code.NOT_FINITE, with_value(-np.inf)),
+    "with infinity": (Code.NOT_FINITE, with_value(np.inf)),
+    "with minus infinity": (Code.NOT_FINITE, with_value(-np.inf)),
     "with an extra tensor": (Code.MODEL_MISMATCH, with_more("output.more")),
-    "without its tensors": (Code.MODEL_MISMATCH, lambda _: ModelState({})),
+    "without one of its tensors": (Code.MODEL_MISMATCH, without("output.bias")),
+    "without its tensors": (Code.MODEL_MISMATCH, lambda _: ModelState({}).to_bytes()),
+    "of another network": (
+        Code.MODEL_MISMATCH,
+        lambda _: ModelState({"layer.weight": np.zeros((2, 2), np.float32)}).to_bytes(),
+    ),
     "with a buffer": (
         Code.MODEL_MISMATCH,
-        lambda model: ModelState(model.parameters, {"n": np.array(1)}),
+        lambda model: ModelState(model.parameters, {"n": np.array(1)}).to_bytes(),
+    ),
+    "with a parameter as a buffer": (
+        Code.MODEL_MISMATCH,
+        lambda model: ModelState({}, model.parameters).to_bytes(),
     ),
     "with an optimiser's state": (
         Code.MODEL_MISMATCH,
-        lambda model: ModelState(model.parameters, {}, {"momentum/x": np.zeros(1)}),
+        lambda model: ModelState(model.parameters, {}, {"momentum/x": np.zeros(1)}).to_bytes(),
     ),
-    "of a megabyte more": (
-        Code.MODEL_MISMATCH,
-        lambda model: ModelState(model.parameters | {"x": np.zeros(240_000, np.float32)}),
-    ),
+    "of a megabyte more": (Code.MODEL_MISMATCH, with_more("x", 240_000)),
+    "that is a pickle": (Code.MODEL_MISMATCH, lambda _: b"\x80\x04pickle"),
+    "cut off": (Code.MODEL_MISMATCH, lambda model: model.to_bytes()[:-1]),
+    "of no bytes": (Code.MODEL_MISMATCH, lambda _: b""),
 }
-LEG: dict[str, tuple[RefusalCode, Attack]] = {
+REQUESTS: dict[str, tuple[RefusalCode, Attack]] = {
     # Who asks
     "without a signature": (Code.BAD_SIGNATURE, altered(lambda data: data[:-64])),
     "with a signature of zeros": (Code.BAD_SIGNATURE, altered(lambda d: d[:-64] + bytes(64))),
@@ -135,7 +91,8 @@ LEG: dict[str, tuple[RefusalCode, Attack]] = {
         Code.BAD_SIGNATURE,
         lambda e, honest: encode(honest) + e.study.sign(e.asked[VICTIM])[-64:],
     ),
-    # Bytes changed on the way
+    "a hello of a stranger": (Code.BAD_SIGNATURE, signed_by(STRANGER, request=Hello())),
+    # Bytes changed in transit
     "with a byte flipped in its magic": (Code.MALFORMED, altered(flipped(1))),
     "with a byte flipped in its length": (Code.MALFORMED, altered(flipped(7))),
     "with a byte flipped in a name": (
@@ -148,7 +105,12 @@ LEG: dict[str, tuple[RefusalCode, Attack]] = {
     "cut off in its envelope": (Code.BAD_SIGNATURE, altered(lambda data: data[:-100])),
     "with a byte more": (Code.BAD_SIGNATURE, altered(lambda data: data + b"\0")),
     "that is a single byte": (Code.MALFORMED, altered(lambda data: data[:1])),
+    "that is noise": (Code.MALFORMED, altered(lambda _: b"\xff" * 200)),
     # Signed, but not a request
+    "that is a reply": (
+        Code.MALFORMED,
+        lambda e, _: encode(Announcement(examples=1)) + e.study.sign(Hello())[-64:],
+    ),
     "in another spelling": (Code.MALFORMED, resigned(lambda h: h.replace(b",", b", ", 1))),
     "with a field nobody knows": (Code.MALFORMED, resigned(lambda h: b'{"a":1,' + h[1:])),
     "with a field twice": (
@@ -161,6 +123,14 @@ LEG: dict[str, tuple[RefusalCode, Attack]] = {
     ),
     # Another place in the experiment
     "of an experiment nobody agreed to": (Code.UNKNOWN_EXPERIMENT, changed(experiment="e0")),
+    "a closing of an experiment nobody agreed to": (
+        Code.UNKNOWN_EXPERIMENT,
+        lambda e, _: Close(experiment="e0", payload=e.first_model.to_bytes()),
+    ),
+    "announcements of an experiment nobody agreed to": (
+        Code.UNKNOWN_EXPERIMENT,
+        lambda e, _: ExchangeKeyShares(experiment="e0", payload=e.exchange().payload),
+    ),
     "of an older leg": (
         Code.OLD_LEG,
         lambda e, honest: honest.model_copy(update={"leg": e.legs - 1}),
@@ -170,9 +140,32 @@ LEG: dict[str, tuple[RefusalCode, Attack]] = {
         Code.CONFLICTING_REQUEST,
         lambda e, honest: honest.model_copy(update={"leg": e.legs}),
     ),
+    "the last request with more rounds": (Code.CONFLICTING_REQUEST, last_request(local_rounds=2)),
+    "the last request with another model": (
+        Code.CONFLICTING_REQUEST,
+        lambda e, _: last_request(payload=e.first_model.to_bytes())(e, _),
+    ),
+    "a second set-up with other terms": (
+        Code.CONFLICTING_REQUEST,
+        lambda e, _: agreement(e, rounds=ROUNDS - 1),
+    ),
+    "a second set-up in another spelling": (
+        Code.MALFORMED,
+        lambda e, _: SetUp(experiment=e.id, payload=e.descriptor.to_bytes() + b" "),
+    ),
+    "the set-up under another id": (
+        Code.MALFORMED,
+        lambda e, _: SetUp(experiment="e0", payload=e.descriptor.to_bytes()),
+    ),
     "of no rounds": (Code.ROUNDS_REFUSED, changed(local_rounds=0)),
-    "of more rounds than agreed": (Code.ROUNDS_REFUSED, changed(local_rounds=1001)),
-    "of rounds after the end": (Code.ROUNDS_REFUSED, changed(first_round=1000)),
+    "of more rounds than agreed": (Code.ROUNDS_REFUSED, changed(local_rounds=ROUNDS + 1)),
+    "of rounds after the end": (Code.ROUNDS_REFUSED, changed(first_round=ROUNDS)),
+    "of rounds beyond the end": (
+        Code.ROUNDS_REFUSED,
+        changed(first_round=ROUNDS - 1, local_rounds=2),
+    ),
+    "of endless rounds": (Code.ROUNDS_REFUSED, changed(local_rounds=2**53 - 1)),
+    "of rounds that overflow": (Code.ROUNDS_REFUSED, changed(first_round=2**53 - 1)),
     "without a model": (
         Code.MALFORMED,
         changed(carries=Carries.NOTHING, payload=b"", sealed_in=None),
@@ -207,9 +200,15 @@ LEG: dict[str, tuple[RefusalCode, Attack]] = {
         Code.ENVELOPE_REFUSED,
         lambda e, honest: honest.model_copy(update={"payload": e.envelopes["Cedar"]}),
     ),
-    "with a share in place of an envelope": (
+    "with a key share as an envelope": (
         Code.ENVELOPE_REFUSED,
-        lambda e, honest: honest.model_copy(update={"payload": e.shares["Cedar"][VICTIM]}),
+        lambda e, honest: honest.model_copy(update={"payload": e.key_shares["Cedar"][VICTIM]}),
+    ),
+    "with a key share as an envelope of leg 0": (
+        Code.MALFORMED,
+        lambda e, honest: honest.model_copy(
+            update={"payload": e.key_shares["Cedar"][VICTIM], "sealed_in": 0}
+        ),
     ),
     "with an envelope sealed for another name": (Code.ENVELOPE_REFUSED, sealed(recipient="Cedar")),
     "with an envelope sealed for another key": (Code.ENVELOPE_REFUSED, sealed(key_of="Cedar")),
@@ -240,7 +239,8 @@ LEG: dict[str, tuple[RefusalCode, Attack]] = {
         f"with an envelope flipped at byte {at}": (Code.ENVELOPE_REFUSED, payload(flipped(at)))
         for at in (0, 1087, 1088, 1119, 1120, -17, -1)
     },
-    # Models, made up by the coordinator or by a member that helps it
+    # Models, invented by the coordinator or by a member that colludes with it
     **{f"with an aggregate {what}": (code, aggregate(how)) for what, (code, how) in MODELS.items()},
     **{f"with a sealed model {what}": (c, sealed(how)) for what, (c, how) in MODELS.items()},
+    **{f"a final model {what}": (c, final(how)) for what, (c, how) in MODELS.items()},
 }
