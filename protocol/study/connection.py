@@ -7,7 +7,7 @@ from cryptography import x509
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocol.address import Address
-from protocol.canonical import canonical_json, first_problem
+from protocol.canonical import canonical_bytes, first_problem
 from protocol.keys import SIGNATURE_BYTES, Identity, verify
 
 _PURPOSE = "connection"
@@ -76,4 +76,4 @@ class _Form(BaseModel):
 
 def _content(address: Address, certificate: str) -> bytes:
     fields = {"address": str(address), "certificate": certificate, "version": 1}
-    return canonical_json(fields)
+    return canonical_bytes(fields)
