@@ -31,7 +31,7 @@ from protocol.study.card import Card
 from server_app.services import background
 from server_app.services.supervisor import PARTS
 from server_app.study import study_members
-from server_app.study.creation import found
+from server_app.study.creation import create_study
 from server_app.study.registration import control, register_members
 from server_app.study.study_folder import Study
 
@@ -129,7 +129,7 @@ def _running(
 
 def _create_study(folder: Path, settings: dict[str, Any], hospitals: int) -> Study:
     port = free_port()
-    study = found(
+    study = create_study(
         folder / "study",
         name="benchmark",
         address=f"localhost:{port}",

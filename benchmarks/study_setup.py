@@ -44,7 +44,7 @@ class StudySetup:
         write_data(place)
         card = place / f"{name}.hospital.json"
         fingerprint = json.loads(card.read_text())["fingerprint"]
-        self.coordinator("enrol", str(card), "--yes", fingerprint)
+        self.coordinator("enrol", str(card), "--fingerprint", fingerprint)
 
     def sign_roster(self) -> None:
         self.coordinator("roster")

@@ -9,6 +9,7 @@ import json
 import os
 import ssl
 import time
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,6 +77,8 @@ class ControlApi:
             self._client = ControlHttpClient.from_server_address(
                 address, insecure=authority is None, root_certificates=authority, interceptors=[]
             )
+        # A SuperLink that stops waits for connections that are left open.
+        weakref.finalize(self, self._client.close)
 
     def start_simulation(self, bundle: bytes, *, nodes: int, cpus: int | None) -> int:
         """Start the app on `nodes` simulated SuperNodes; return the run's id."""

@@ -15,7 +15,8 @@ from packaging.requirements import Requirement
 
 from protocol import __version__
 from server_app.study.compose import compose_file
-from server_app.study.study_folder import Study, StudyFile
+from server_app.study.study_file import StudyFile
+from server_app.study.study_folder import Study
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
