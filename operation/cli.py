@@ -31,7 +31,7 @@ ENTRIES = {
         "lab.commands.simulate_command:simulate",
         renamed={"--samples": "--examples"},
     ),
-    "coordinator": Entry("Coordinate a study of hospitals.", "server_app.cli.study_commands:app"),
+    "coordinator": Entry("Coordinate a study of hospitals.", "server_app.cli:app"),
     "hospital": Entry("Take part in a study with your own data.", "client_app.cli:app"),
     "lab": Entry("Compare methods on one machine.", "lab.cli:app"),
 }
