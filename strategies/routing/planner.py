@@ -229,7 +229,9 @@ class Planner:
         Newcomers start from the aggregate, the others keep what they have.
         """
         gone = set(range(self.hospitals)) - set(former)
-        self.lost_chains += sum(self._models_at(Position(position)) for position in gone)
+        self.lost_chains += sum(
+            queued.model != aggregate for position in gone for queued in self._queues[position]
+        )
         now = {old: Position(new) for new, old in enumerate(former) if old is not None}
         queues = []
         for old in former:

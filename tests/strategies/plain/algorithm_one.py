@@ -47,7 +47,11 @@ def daisy_chaining(
 
 def mean(models: list[Model], weights: list[float], current: Model) -> Model:
     total = sum(weights)
-    return {
-        name: sum(w / total * model[name] for w, model in zip(weights, models, strict=True))  # type: ignore[misc]
+    means = {
+        name: sum(w / total * model[name] for w, model in zip(weights, models, strict=True))
         for name in current
     }
+    for name, value in means.items():
+        if np.issubdtype(current[name].dtype, np.integer):  # counters stay integers
+            means[name] = np.rint(value).astype(current[name].dtype)
+    return means  # type: ignore[return-value]
