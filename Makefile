@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 # Several processes train at once: more threads each would only get in each other's way.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test test-slow test-busy test-timing lint types imports format images settings federation benchmarks clean
+.PHONY: help install demo test test-slow test-busy test-timing lint types imports format images settings federation benchmarks results clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ benchmarks: install ## every benchmark, one JSON line each
 	$(BIN)/python -m benchmarks.memory --json
 	$(BIN)/python -m benchmarks.engine --json
 	$(BIN)/python -m benchmarks.scaling --json
+
+results: install ## regenerate docs/results.md and docs/when-it-helps.md from docs/results
+	$(BIN)/feddc lab report
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,1 +1,1 @@
-"""What is measured, each module printing one JSON line with --json."""
+"""Benchmarks; each module prints one JSON line with --json."""

@@ -1,7 +1,7 @@
-"""The courier's start-up against that of a ClientApp that imports torch.
+"""Start-up time of the courier against that of a ClientApp that imports torch.
 
-Flower starts a new Python for every message, so this time is on the way of every leg. Each run
-takes the three in turn, so that a busy moment of the machine is everybody's.
+Flower starts a new Python process for every message, so every leg takes at least this time. Each
+run measures all three in turn, so that a busy moment of the machine affects all of them.
 
     python -m benchmarks.courier [--runs 7] [--json]
 """
@@ -14,7 +14,7 @@ import sys
 import time
 
 STARTS = {
-    "flower": "from flwr.clientapp import ClientApp",  # what no ClientApp can do without
+    "flower": "from flwr.clientapp import ClientApp",  # every ClientApp needs it
     "courier": "from client_app.courier import app",
     "torch_clientapp": "import torch\nfrom client_app.courier import app",
 }
@@ -29,7 +29,7 @@ def main() -> None:
     for number in range(arguments.runs + 1):
         for name, imports in STARTS.items():
             taken = _start(imports)
-            if number:  # the first run fills the disk cache
+            if number:  # the first run warms the disk cache
                 seconds[name].append(taken)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     result = {
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _start(imports: str) -> float:
-    """Return the seconds a new Python takes to start, import and end."""
+    """Return the seconds that a new Python process takes to start, import and exit."""
     began = time.perf_counter()
     subprocess.run([sys.executable, "-c", imports], check=True)  # noqa: S603 (our own code)
     return time.perf_counter() - began

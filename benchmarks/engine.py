@@ -1,13 +1,13 @@
-"""The bench against a plain loop over the clients and against Flower's Ray simulation.
+"""The lab's engine against a plain loop over the clients and against Flower's Ray simulation.
 
-Client-rounds per second: one mini-batch step of one client's model, with its share of hand-overs
-and aggregations (d = 1). The bench (`lab.engine`, its way to train chosen by itself) and the loop
-(`benchmarks.plain_loop`, with a thread for each core or with one, whichever is faster in its first
-turn) take turns, so that a busy moment of the machine is both's. How fast a loop is depends
-by up to a factor of two on how its process happened to lay out its memory, so each task is measured
-in several pairs of new processes. The median over all turns counts; `vs_loop_at_best` compares the
-fastest turns. Ray is `feddc simulate` with our own ServerApp and ClientApp, envelopes off; counted
-is the fastest leg, without Ray's start.
+The unit is client-rounds per second: one mini-batch step of one client's model, including
+hand-overs and aggregations (d = 1). The engine (`lab.engine`, backend `auto`) and the loop
+(`benchmarks.plain_loop`, with one thread per core or one thread, whichever is faster in its first
+turn) take turns, so that a busy moment of the machine affects both. The speed of a loop varies by
+up to a factor of two with the memory layout of its process, so each task is measured in several
+pairs of new processes. Results are medians over all turns; `vs_loop_at_best` compares the fastest
+turns. Ray is `feddc simulate` with this project's ServerApp and ClientApp, without envelopes; its
+fastest leg counts, without the start of Ray.
 
     python -m benchmarks.engine [--tasks linear mlp] [--pairs 3] [--turns 3] [--no-ray] [--json]
 """
@@ -60,24 +60,24 @@ Ask = Callable[[], Any]
 def _compared(task: str, folder: Path, pairs: int, turns: int) -> dict[str, Any]:
     ours: list[float] = []
     plain: list[float] = []
-    ways: set[str] = set()
+    backends: set[str] = set()
     for pair in range(pairs):
         with (
-            _contender(_bench, task, folder / f"{task}-{pair}-bench") as bench,
+            _contender(_engine, task, folder / f"{task}-{pair}-engine") as engine,
             _contender(_loop, task, folder / f"{task}-{pair}-loop") as loop,
         ):
-            bench(), loop()  # both warm up, and find their way
+            engine(), loop()  # warm up, and choose a backend or the threads
             for _ in range(turns):
-                rate, way = bench()
+                rate, backend = engine()
                 ours.append(rate)
-                ways.add(way)
+                backends.add(backend)
                 plain.append(loop())
     return {
         "client_rounds_per_s": _short(median(ours)),
         "loop_client_rounds_per_s": _short(median(plain)),
         "vs_loop": _short(median(ours) / median(plain)),
         "vs_loop_at_best": _short(max(ours) / max(plain)),
-        "backend": ", ".join(sorted(ways)),
+        "backend": ", ".join(sorted(backends)),
     }
 
 
@@ -85,12 +85,12 @@ def _compared(task: str, folder: Path, pairs: int, turns: int) -> dict[str, Any]
 def _contender(
     serve: Callable[[Connection, str, Path], None], task: str, folder: Path
 ) -> Iterator[Ask]:
-    """Start a process that runs the task whenever it is asked to, and returns how fast it was."""
+    """Start a process that runs the task on request and returns its speed."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=serve, args=(theirs, task, folder), daemon=True)
     process.start()
-    theirs.close()  # so that its end is noticed
+    theirs.close()  # otherwise the end of the process goes unnoticed
 
     def ask() -> Any:
         ours.send("go")
@@ -103,16 +103,16 @@ def _contender(
         process.join(timeout=10)
 
 
-def _bench(pipe: Connection, name: str, folder: Path) -> None:
+def _engine(pipe: Connection, name: str, folder: Path) -> None:
     from benchmarks.engine_tasks import task
     from lab.engine import Backend, run
 
-    settings = task(name, folder).bench()
+    settings = task(name, folder).on_engine()
     backend: Backend = "auto"
     for _ in _asked(pipe):
         outcome = run(settings, backend=backend, evaluate_every=10**9, evaluate_clients=False)
-        way = outcome.backend
-        pipe.send((outcome.client_rounds_per_s, way))
+        backend = outcome.backend
+        pipe.send((outcome.client_rounds_per_s, backend))
 
 
 def _loop(pipe: Connection, name: str, folder: Path) -> None:
@@ -124,11 +124,11 @@ def _loop(pipe: Connection, name: str, folder: Path) -> None:
 
     it = task(name, folder)
     loop = PlainLoop(it.settings)
-    # Torch's threads wait for each other, which with small models takes longer than one alone.
+    # With small models the synchronisation of torch's threads takes longer than a single thread.
     rates: dict[int, float] = {}
     for _ in _asked(pipe):
         if not rates:
-            loop.client_rounds_per_s(it.loop_rounds)  # the very first is slow with any number
+            loop.client_rounds_per_s(it.loop_rounds)  # the first one is always slow
             for threads in (cores(), 1):
                 torch.set_num_threads(threads)
                 rates[threads] = loop.client_rounds_per_s(it.loop_rounds)

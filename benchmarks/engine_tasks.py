@@ -1,6 +1,6 @@
-"""The five tasks of `benchmarks.engine`, in the paper's sizes, on random stand-ins for the data.
+"""The five tasks of `benchmarks.engine`, in the paper's sizes, on random data.
 
-Speed does not depend on what the numbers are, so the benchmark needs no files of anybody.
+Speed does not depend on the values, so the benchmark needs no data files.
 """
 
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from server_app.config.run_config import Settings
 
 @dataclass(frozen=True)
 class BenchmarkTask:
-    """One row of the benchmark: `rounds` of the bench and of the loop take seconds, so that a
-    process's memory has found its place.
+    """One row of the benchmark; `rounds` of the engine and of the loop take seconds.
 
-    Ray has as many hospitals only with the MLP: elsewhere a few show what a message costs.
+    Ray has the same number of hospitals only with the MLP; elsewhere a few suffice to measure the
+    cost of a message.
     """
 
     settings: Settings
@@ -27,7 +27,7 @@ class BenchmarkTask:
     ray_hospitals: int = 10
     ray_rounds: int = 12
 
-    def bench(self) -> Settings:
+    def on_engine(self) -> Settings:
         return self.settings.replace(rounds=self.rounds)
 
     def on_ray(self) -> Settings:
@@ -37,11 +37,11 @@ class BenchmarkTask:
 
 
 def task(name: str, folder: Path) -> BenchmarkTask:
-    """Return a task; its data are written to the folder."""
+    """Return a task and write its data to the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     match name:
         case "linear":
-            # SUSY: 441 clients with 2 samples of 18 features, a hinge loss, b = 50.
+            # SUSY: 441 clients with 2 examples of 18 features, a hinge loss, b = 50.
             values = _table(folder, rows=1200, columns=18) | {
                 "hospitals": 441,
                 "examples": 2,
@@ -51,7 +51,7 @@ def task(name: str, folder: Path) -> BenchmarkTask:
             }
             return BenchmarkTask(_settings(name, values), rounds=3000, loop_rounds=2)
         case "mlp":
-            # The synthetic data: 50 clients with 10 samples, Adam.
+            # The synthetic data: 50 clients with 10 examples, Adam.
             values = _table(folder, rows=700, columns=100) | {
                 "hospitals": 50,
                 "examples": 10,
@@ -73,7 +73,7 @@ def task(name: str, folder: Path) -> BenchmarkTask:
 
 
 def stand_in(folder: Path, *, clients: int) -> Settings:
-    """Return an MLP's task for any number of clients with 8 examples each."""
+    """Return the task of an MLP for any number of clients with 8 examples each."""
     folder.mkdir(parents=True, exist_ok=True)
     values = _table(folder, rows=10 * clients + 50, columns=30)
     return _settings("mlp", values | {"hospitals": clients, "examples": 8})

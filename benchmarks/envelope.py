@@ -1,7 +1,7 @@
 """Sealing and opening a ResNet18 (45 MB) against bare HPKE: throughput and size.
 
-Both do the same repetitions in turn, in one process, and every other time in the other order. What
-counts is processor time: other programs on the machine do not.
+Both repeat the same work in turn, in one process, in alternating order. Processor time is measured,
+which other programs on the machine do not affect.
 
     python -m benchmarks.envelope [--repetitions 15] [--json]
 """
@@ -69,7 +69,7 @@ def measure(payload: bytes, repetitions: int) -> dict[str, float]:
 
 
 def _seconds(steps: dict[str, Callable[[], bytes]], repetitions: int) -> dict[str, float]:
-    """Return the median processor time of each step; the first repetition only warms up."""
+    """Return the median processor time of each step; the first repetition is a warm-up."""
     taken: dict[str, list[float]] = {name: [] for name in steps}
     for repetition in range(repetitions + 1):
         for name, step in list(steps.items())[:: -1 if repetition % 2 else 1]:

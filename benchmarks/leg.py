@@ -1,8 +1,8 @@
 """A leg of the real deployment against a round of a stock Flower app, on the same machine.
 
-Both with three hospitals, a tiny model, TLS and SuperNode authentication, as real processes. Stock
-Flower: FedAvg with a ClientApp that imports torch, everything as its documentation has it. Ours:
-the commands of coordinator and hospital, sealed hand-overs and aggregations in turn. Both stay up
+Both have three hospitals, a tiny model, TLS and SuperNode authentication, as real processes. Stock
+Flower runs FedAvg with a ClientApp that imports torch, set up as in its documentation. FedDC runs
+with the commands of coordinator and hospital, with sealed hand-overs and aggregations. Both stay up
 and take turns; the time is from the end of one leg to the end of the next.
 
     python -m benchmarks.leg [--turns 2] [--stock-legs 3] [--legs 6] [--json]
@@ -34,7 +34,7 @@ def main() -> None:
     stock: list[float] = []
     ours: list[float] = []
     with ExitStack() as stack:
-        # Short: the path of a socket may have 107 bytes.
+        # Short, because the path of a socket is limited to 107 bytes.
         folder = Path(tempfile.mkdtemp(prefix="fdc-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         (folder / "stock").mkdir()

@@ -1,15 +1,15 @@
 """The coordinator's memory while 100 envelopes of 45 MB are handed over, and its database's growth.
 
-The real SuperLink, behind the real proxy, and the real ServerApp; the hospitals are stand-ins in a
-process of their own (stand_in_fleet.py), since a hundred do not fit one machine. Every hospital
-seals a model (leg 1) and is sent another's (leg 2).
+SuperLink, proxy and ServerApp are real. The hospitals are stand-ins in one process
+(stand_in_fleet.py), because a hundred do not fit on one machine. Every hospital seals a model
+(leg 1) and receives another one (leg 2).
 
-`peak_bytes` is the most memory that the SuperLink and all that it starts, SuperExec and ServerApp
-included, held at one moment between the first leg's plan and the last envelope's delivery, looked
-at five times a second: proportional set sizes, files' pages included. `start_peak_bytes` is that of
-the time before, when the process that makes the first model has PyTorch loaded; it ends then, or
-stays for a study with test data. Then a small study runs a hundred legs, and the database's files
-are looked at after the 10th and the 100th.
+`peak_bytes` is the peak memory of the SuperLink and its child processes, SuperExec and ServerApp
+included, from the first leg's plan to the last envelope's delivery. It is the sum of the
+proportional set sizes, including file pages, sampled five times a second. `start_peak_bytes` is the
+peak before, when the process that creates the first model has PyTorch loaded; that process ends
+then, or stays for a study with test data. Afterwards a small study runs a hundred legs, and the
+size of the database is measured after the 10th and the 100th.
 
     python -m benchmarks.memory [--envelopes 100] [--megabytes 45] [--json]
 """
@@ -31,7 +31,7 @@ from protocol.study.card import Card
 from server_app.services import background
 from server_app.services.supervisor import PARTS
 from server_app.study import study_members
-from server_app.study.creation import found
+from server_app.study.creation import create_study
 from server_app.study.registration import control, register_members
 from server_app.study.study_folder import Study
 
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def hand_over(envelopes: int, size: int) -> tuple[int, int]:
-    """Return the peaks before, and over, a hand-over of so many envelopes."""
+    """Return the peaks before and during a hand-over of this many envelopes."""
     with _running(LARGE, hospitals=envelopes, envelope_bytes=size) as (study, delivered):
         superlink = background.running(study)["superlink"]
         with _Watch(superlink) as start:
@@ -87,7 +87,7 @@ def hand_over(envelopes: int, size: int) -> tuple[int, int]:
 
 
 def database_growth() -> dict[str, float]:
-    """Return the database's bytes after some small legs and after many, and their ratio."""
+    """Return the size of the database after a few and after many small legs, and the ratio."""
     with _running(SMALL, hospitals=3, envelope_bytes=10_000) as (study, _):
         sizes = []
         for leg in (EARLY_LEG, LATE_LEG):
@@ -104,12 +104,12 @@ def database_growth() -> dict[str, float]:
 def _running(
     settings: dict[str, Any], *, hospitals: int, envelope_bytes: int
 ) -> Iterator[tuple[Study, Path]]:
-    """Run an experiment of a study with stand-ins; yield the study and the count of deliveries."""
+    """Run an experiment with stand-ins; yield the study and the file that counts deliveries."""
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="fdc-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         processes = stack.enter_context(Processes(folder))
-        study = _found(folder, settings, hospitals)
+        study = _create_study(folder, settings, hospitals)
         stack.callback(background.stop, study)
         background.start(study, PARTS)
         register_members(study)
@@ -127,16 +127,16 @@ def _running(
         yield study, delivered
 
 
-def _found(folder: Path, settings: dict[str, Any], hospitals: int) -> Study:
+def _create_study(folder: Path, settings: dict[str, Any], hospitals: int) -> Study:
     port = free_port()
-    study = found(
+    study = create_study(
         folder / "study",
         name="benchmark",
         address=f"localhost:{port}",
         listen=f"127.0.0.1:{port}",
-        internal_port=free_port(),
+        internal_port=free_port(2),  # the next one is the long-poll server's
     )
-    # Own first models: nothing is sent down before there are envelopes.
+    # Own first models: the coordinator sends no models before there are envelopes.
     given = {"classes": 2, "init": "own", "daisy-period": 1, "aggregation-period": 0} | settings
     given |= {"leg-timeout": 36_000.0, "start-timeout": 1800.0, "permutation": "derangement"}
     lines = [f"{key} = {json.dumps(value)}\n" for key, value in given.items()]
@@ -153,7 +153,7 @@ def _found(folder: Path, settings: dict[str, Any], hospitals: int) -> Study:
 
 def _has_planned(study: Study) -> bool:
     states = [json.loads(f.read_text()) for f in study.experiments.glob("*/journal/state.json")]
-    return any(state.get("present") is not None for state in states)
+    return any(state.get("planned_cohort") is not None for state in states)
 
 
 def _legs(study: Study) -> int:
@@ -162,7 +162,7 @@ def _legs(study: Study) -> int:
 
 
 class _Watch:
-    """Looks at a process and its descendants until the block ends."""
+    """Samples the memory of a process and its descendants until the block ends."""
 
     def __init__(self, pid: int) -> None:
         self.peak = 0
@@ -192,7 +192,7 @@ def _family(pid: int) -> Iterator[int]:
 
 
 def _set_size(pid: int) -> int:
-    """Return a process's memory; pages that it shares with others count in parts."""
+    """Return the proportional set size of a process: shared pages count in part."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             name, *rest = line.split()

@@ -1,7 +1,7 @@
-"""Federated daisy-chaining as one would write it down in PyTorch: a loop over the clients.
+"""Federated daisy-chaining in plain PyTorch: a loop over the clients.
 
-Modules, `torch.optim`, a shuffled list for the hand-over and a mean
-of state dictionaries for the aggregation. It is what the bench is measured against.
+It uses modules, `torch.optim`, a shuffled list for the hand-over and a mean of state dictionaries
+for the aggregation. The lab's engine is measured against it.
 """
 
 import copy
@@ -17,7 +17,7 @@ from server_app.config.run_config import Settings
 
 
 class PlainLoop:
-    """Clients with a model, an optimiser and data each."""
+    """Clients, each with a model, an optimiser and data."""
 
     def __init__(self, settings: Settings) -> None:
         seed = settings.algorithm.seed
@@ -41,7 +41,7 @@ class PlainLoop:
         self._round = 0
 
     def client_rounds_per_s(self, rounds: int) -> float:
-        """Train so many rounds more; return how fast that was."""
+        """Train more rounds and return the speed."""
         began = time.perf_counter()
         for _ in range(rounds):
             self._one_round()

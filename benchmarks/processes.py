@@ -1,6 +1,7 @@
-"""Processes that a benchmark starts, each in a group of its own, and ends with itself."""
+"""Processes of a benchmark: each in its own process group, all ended with the benchmark."""
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 from operation.flower.environment import flower_environment
@@ -19,7 +20,7 @@ _END_SECONDS = 15.0
 
 
 class Processes:
-    """Started by name, with a log each in one folder; all of them end with the block."""
+    """Starts processes, each with a log in one folder; all of them end with the block."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -28,7 +29,7 @@ class Processes:
     def start(
         self, name: str, command: Sequence[object], environment: dict[str, str] | None = None
     ) -> int:
-        """Start a program; return its process number."""
+        """Start a program and return its process id."""
         with (self._folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 (our own commands)
                 [str(part) for part in command],
@@ -42,20 +43,15 @@ class Processes:
         return process.pid
 
     def logs(self) -> str:
-        """Return the end of every log, for when something went wrong."""
+        """Return the end of every log, for error messages."""
         files = sorted(self._folder.rglob("*.log")) + sorted(self._folder.rglob("*.jsonl"))
         return "\n".join(f"== {file}\n{file.read_text(errors='replace')[-2000:]}" for file in files)
 
     def __enter__(self) -> Self:
-        signal.signal(signal.SIGTERM, _end)  # told to end, it ends what it has started too
+        signal.signal(signal.SIGTERM, _end)  # exit normally, so that __exit__ ends the processes
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception):
             sys.stderr.write(self.logs())
         for process in self._started:
@@ -75,7 +71,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def base_environment() -> dict[str, str]:
-    """Return this environment with the checkout's packages, and without Flower's side shows."""
+    """Return the environment of Flower's processes, with one thread for each trainer."""
     return flower_environment() | {"OMP_NUM_THREADS": "1"}
 
 
@@ -87,14 +83,14 @@ def wait_for(is_so: Callable[[], bool], what: str, seconds: float) -> None:
         time.sleep(0.2)
 
 
-def free_port() -> int:
-    """Return a port that is free, and the next one too."""
+def free_port(in_a_row: int = 1) -> int:
+    """Return the first of several consecutive free ports, below those of outgoing connections."""
     while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
-                continue
-            return port
+        first = random.randint(20_000, 32_000)  # noqa: S311 (not a secret)
+        try:
+            for port in range(first, first + in_a_row):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first

@@ -1,8 +1,8 @@
-"""What a client-round costs on the bench as the clients grow from 10 to 1000, in time and memory.
+"""Time and memory of a client-round in the lab's engine as the clients grow from 10 to 1000.
 
-An MLP on 8 random examples a client, d = 1, b = 10, trained batched and as a loop. Every size runs
-in a process of its own, the sizes in turn; of several turns the fastest counts. Time is processor
-time: other programs on the machine do not count. Memory is the process's peak, torch included.
+An MLP on 8 random examples per client, d = 1, b = 10, trained batched and as a loop. Every size
+runs in its own process, the sizes in turn; the fastest of several turns counts. Time is processor
+time, which other programs do not affect. Memory is the peak of the process, including torch.
 
     python -m benchmarks.scaling [--turns 3] [--json]
 """
@@ -31,7 +31,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="feddc-benchmark-") as folder:
         for _ in range(arguments.turns):
             for size in SIZES:
-                # A new process for each: the memory of the one before would be in its peak.
+                # A new process for each: its peak must not include the memory of the one before.
                 with multiprocessing.get_context("spawn").Pool(1) as pool:
                     turns[size].append(pool.apply(_measure, (size, folder)))
     result = _summary({size: _best(measured) for size, measured in turns.items()})
@@ -51,7 +51,7 @@ def _summary(best: dict[int, dict[str, float]]) -> dict[str, Any]:
     return {
         "cost_1000_vs_10": round(thousand["batched"] / ten["batched"], 3),
         "loop_cost_1000_vs_10": round(thousand["loop"] / ten["loop"], 3),
-        # 1 means linear: the 900 clients more take 10 times as much as 90 more.
+        # 1 means linear: 900 more clients take 10 times as much as 90 more.
         "memory_growth_vs_linear": round(
             (thousand["megabytes"] - hundred["megabytes"])
             / (10 * (hundred["megabytes"] - ten["megabytes"])),
@@ -64,7 +64,7 @@ def _summary(best: dict[int, dict[str, float]]) -> dict[str, Any]:
 
 
 def _measure(clients: int, folder: str) -> dict[str, float]:
-    """Return processor seconds of a client-round, and the memory of a batched run."""
+    """Return the processor time of a client-round, and the memory of a batched run."""
     import torch
 
     from benchmarks.engine_tasks import stand_in

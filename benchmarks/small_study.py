@@ -8,11 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from protocol.study.roster import Roster
 from server_app.study.registration import control
 from server_app.study.study_folder import Study
 
-from .processes import FEDDC, Processes, base_environment, free_port, wait_for
+from .processes import FEDDC, Processes, base_environment, wait_for
+from .study_setup import StudySetup
 
 FEATURES, EXAMPLES = 10, 20
 _START_SECONDS, _LEG_SECONDS = 180.0, 60.0
@@ -28,22 +28,26 @@ _SETTINGS: dict[str, Any] = {
 
 
 class SmallStudy:
-    """Hospitals with a few made-up patients each, whose models are sealed as ever."""
+    """A study of hospitals with a few generated patients each, with sealed hand-overs."""
 
     def __init__(self, folder: Path, processes: Processes, *, hospitals: int) -> None:
-        self._folder = folder
-        self._study = folder / "study"
         self._names = [f"hospital-{number}" for number in range(hospitals)]
-        self._found()
+        self._setup = StudySetup(folder, _feddc)
+        self._setup.create("benchmark", _SETTINGS)
+        for number, name in enumerate(self._names):
+            self._setup.enrol(name, lambda place, seed=number: _write_patients(place, seed=seed))  # type: ignore[misc]
+        self._setup.sign_roster()
+        for name in self._names:
+            self._setup.join(name)
         for name in self._names:
             place = ["--folder", folder / name]
             processes.start(f"{name}.agent", [*FEDDC, "hospital", "serve", *place])
-        # Its services stay in the background: `close` ends them.
-        self._coordinator("up")
+        # The services run in the background; `close` ends them.
+        self._setup.coordinator("up")
         for name in self._names:
             place = ["--folder", folder / name]
             processes.start(f"{name}.connect", [*FEDDC, "hospital", "connect", *place])
-        api = control(Study.open(self._study))
+        api = control(Study.open(self._setup.study))
         wait_for(
             lambda: sum(node.is_online for node in api.nodes()) == hospitals,
             "SuperNodes of the hospitals",
@@ -51,11 +55,13 @@ class SmallStudy:
         )
 
     def legs(self, count: int, *, aggregation_period: int) -> list[float]:
-        """Run FedDC; return the seconds of each leg but the first, which fetches the app."""
+        """Run FedDC; return the seconds of each leg except the first, which fetches the app."""
         periods = {"rounds": count + 1, "aggregation-period": aggregation_period}
         settings = [f"--set={key}={value}" for key, value in periods.items()]
-        self._coordinator("run", "--json", *settings, seconds=_START_SECONDS + count * _LEG_SECONDS)
-        newest = max((self._study / "experiments").iterdir(), key=lambda folder: folder.name)
+        self._setup.coordinator(
+            "run", "--json", *settings, seconds=_START_SECONDS + count * _LEG_SECONDS
+        )
+        newest = max((self._setup.study / "experiments").iterdir(), key=lambda folder: folder.name)
         lines = [json.loads(line) for line in (newest / "metrics.jsonl").read_text().splitlines()]
         legs = [line for line in lines if line["event"] == "leg"]
         if len(legs) != count + 1 or any(leg["answered"] != len(self._names) for leg in legs):
@@ -64,35 +70,10 @@ class SmallStudy:
         return [end - start for start, end in pairwise(ends)]
 
     def close(self) -> None:
-        self._coordinator("down")
-
-    def _found(self) -> None:
-        port = free_port()
-        self._coordinator(
-            "init", "--name", "benchmark", "--address", f"localhost:{port}",
-            "--listen", f"127.0.0.1:{port}", "--internal-port", str(free_port()),
-        )  # fmt: skip
-        lines = [f"{key} = {json.dumps(value)}\n" for key, value in _SETTINGS.items()]
-        (self._study / "settings.toml").write_text("".join(lines))
-        for number, name in enumerate(self._names):
-            place = self._folder / name
-            _run("hospital", "init", "--name", name, "--folder", place)
-            _write_patients(place, seed=number)
-            card = place / f"{name}.hospital.json"
-            fingerprint = json.loads(card.read_text())["fingerprint"]
-            self._coordinator("enrol", str(card), "--yes", fingerprint)
-        self._coordinator("roster")
-        roster = self._study / "for-hospitals" / "roster"
-        fingerprint = Roster.from_signed(roster.read_bytes()).fingerprint
-        for name in self._names:
-            place = self._folder / name
-            _run("hospital", "join", roster, "--folder", place, "--fingerprint", fingerprint)
-
-    def _coordinator(self, command: str, *arguments: str, seconds: float = _START_SECONDS) -> None:
-        _run("coordinator", command, *arguments, "--study", self._study, seconds=seconds)
+        self._setup.coordinator("down")
 
 
-def _run(*arguments: object, seconds: float = _START_SECONDS) -> None:
+def _feddc(*arguments: object, seconds: float = _START_SECONDS) -> None:
     command = [*FEDDC, *(str(argument) for argument in arguments)]
     done = subprocess.run(  # noqa: S603 (our own command)
         command,

@@ -1,12 +1,12 @@
-"""Hospitals that only talk: more than a machine has room for, in one process.
+"""Stand-ins for hospitals, many in one process, which communicate but do not train.
 
     python -m benchmarks.stand_in_fleet ADDRESS AUTHORITY KEYS ENVELOPE-BYTES DELIVERED
 
-Each has a SuperNode's key, speaks Flower's Fleet API through the coordinator's proxy and answers as
-a hospital would, but trains nothing: its envelopes are random bytes, which the coordinator can't
-tell from others. All of them wait for messages; a few at a time handle one. An aggregation is left
-unanswered: by then the envelopes have been handed over. DELIVERED counts, a byte each, those that
-have arrived.
+Each has a SuperNode's key, uses Flower's Fleet API through the coordinator's proxy and replies as a
+hospital would, but does not train: its envelopes are random bytes, which the coordinator can't
+distinguish from others. All of them wait for messages; a few at a time handle one. An aggregation
+is not answered: by then the envelopes have been handed over. The file DELIVERED gets one byte for
+each delivered envelope.
 """
 
 import os
@@ -40,19 +40,19 @@ from protocol.messages import (
 from protocol.records import from_records, to_records
 
 AT_A_TIME = 2
-_SLEEP_SECONDS = 3.0  # as a SuperNode that was told there is no message
+_SLEEP_SECONDS = 3.0  # like a SuperNode that received no message
 _KEY_SHARE = bytes(48)
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What the hospitals say."""
+    """The replies of the hospitals."""
 
     envelope_bytes: int
     delivered: Path
 
     def to(self, hospital: str, data: bytes) -> Reply | None:
-        """Answer a request, or don't."""
+        """Return the reply to a request; None to leave it unanswered."""
         match decode_signed_request(data):
             case Hello():
                 return Introduction(hospital=hospital)
@@ -88,7 +88,7 @@ class Answers:
 
 
 def serve(hospital: str, node: FleetNode, answers: Answers, places: threading.Semaphore) -> None:
-    """Answer one message after the other, for ever."""
+    """Answer messages one after another, forever."""
     while True:
         try:
             fetch = node.next_message()

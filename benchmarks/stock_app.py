@@ -1,4 +1,4 @@
-"""A Flower app as its tutorials have it: FedAvg, and a ClientApp that imports torch."""
+"""A Flower app as in its tutorials: FedAvg, and a ClientApp that imports torch."""
 
 import os
 import time
@@ -34,7 +34,7 @@ def train(message: Message, context: Context) -> Message:
 
 @server.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train for some rounds, and note when each has ended."""
+    """Train for some rounds and record when each has ended."""
     nodes = int(context.run_config["nodes"])
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=nodes, min_available_nodes=nodes)
     strategy.start(

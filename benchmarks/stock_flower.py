@@ -1,4 +1,4 @@
-"""Flower's own deployment on this machine, as its documentation has it: the one to compare with."""
+"""Flower's own deployment on this machine, set up as in its documentation, for comparison."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ _START_SECONDS, _ROUND_SECONDS = 180.0, 120.0
 
 
 class StockFlower:
-    """A SuperLink and SuperNodes with TLS and authentication, and nothing set that need not be."""
+    """A SuperLink and SuperNodes with TLS and authentication, otherwise with default settings."""
 
     def __init__(self, folder: Path, processes: Processes, *, nodes: int) -> None:
         self._nodes = nodes
@@ -66,7 +66,7 @@ class StockFlower:
         wait_for(self._all_online, "SuperNodes", _START_SECONDS)
 
     def legs(self, count: int) -> list[float]:
-        """Run FedAvg; return the seconds of each round but the first, which fetches the app."""
+        """Run FedAvg; return the seconds of each round except the first, which fetches the app."""
         self._times.write_text("")
         bundle = pack(
             server_app="benchmarks.stock_app:server",

@@ -33,7 +33,7 @@ TASK: dict[str, Scalar] = {
     "init": "own",
     "rounds": 1000,
     "aggregation-period": 200,
-    "sealed": False,  # the parameters are the same, sooner
+    "sealed": False,  # faster, with the same parameters
 }
 METHODS: dict[str, dict[str, Scalar]] = {
     "feddc": {"daisy-period": 1},

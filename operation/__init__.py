@@ -1,1 +1,1 @@
-"""How the programs of both sides are run: their logs, their supervision, their terminal."""
+"""What programs of all sides need: files, locks, signals, processes, logs, the command line."""

@@ -141,12 +141,11 @@ def toml_lines(fields: Mapping[str, FieldInfo], values: Mapping[str, object]) ->
     # The strings, numbers, booleans and lists of JSON are valid TOML.
     pairs = {key: f"{key} = {json.dumps(values[key], ensure_ascii=False)}" for key in fields}
     width = max(map(len, pairs.values()), default=0)
-    return [
-        f"{pairs[key]:{width}}  # {field.description}{_choices(field)}"
-        for key, field in fields.items()
-    ]
+    return [f"{pairs[key]:{width}}  # {one_line(field)}" for key, field in fields.items()]
 
 
-def _choices(field: FieldInfo) -> str:
+def one_line(field: FieldInfo) -> str:
+    """Return the summary of a setting, and its choices where they are few."""
     choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-    return f": {', '.join(choices)}" if 0 < len(choices) <= _FEW_CHOICES else ""
+    named = f": {', '.join(choices)}" if 0 < len(choices) <= _FEW_CHOICES else ""
+    return f"{field.description}{named}"

@@ -1,4 +1,4 @@
-"""One form of log on both sides: JSON lines to a file, readable lines to the terminal."""
+"""Logs in one format on both sides: JSON lines in a file, readable lines in the terminal."""
 
 import json
 import logging
@@ -18,7 +18,7 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FLOWER = re.compile(r"^(DEBUG|INFO|WARNING|ERROR|CRITICAL)\s*:\s*(.*)$")
 _UVICORN = re.compile(r"^\d{4}-\d\d-\d\dT\S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) (.*)$")
 _NGINX = re.compile(r"^\d{4}/\d\d/\d\d [\d:]+ \[(\w+)\] (.*)$")
-# What every start and end of a server says, and nobody can act on.
+# Messages of every start and stop of a server, which need no action.
 _ROUTINE = re.compile(
     r"^(\[uvicorn\.error\] )?((Started|Finished) server process|Waiting for application"
     r"|Application (startup|shutdown) complete|Uvicorn running on|Shutting down)"
@@ -28,7 +28,7 @@ _NGINX_LEVELS = {"warn": "WARNING"} | dict.fromkeys(("error", "crit", "alert", "
 
 
 def configure(file: Path | None, *, terminal: bool) -> logging.Logger:
-    """Send what is logged below `feddc` to a file of JSON lines, to stderr, or to both."""
+    """Send the log of `feddc` to a file of JSON lines, to stderr, or to both."""
     logger = logging.getLogger(LOGGER)
     logger.setLevel(logging.INFO)
     logger.propagate = False
@@ -51,7 +51,7 @@ def configure(file: Path | None, *, terminal: bool) -> logging.Logger:
 
 @contextmanager
 def also_in(file: Path, logger: logging.Logger) -> Iterator[None]:
-    """Write what another program's logger says to a file of JSON lines, errors that pass too."""
+    """Write another logger's messages to a file of JSON lines, and an error that ends the block."""
     handler = RotatingFileHandler(file, maxBytes=_FILE_BYTES, backupCount=_FILES, encoding="utf-8")
     handler.setFormatter(JsonLine())
     logger.addHandler(handler)
@@ -66,7 +66,7 @@ def also_in(file: Path, logger: logging.Logger) -> Iterator[None]:
 
 
 def read_line(text: str) -> tuple[int, str]:
-    """Return level and text of a line that another program printed; no text: nothing to log."""
+    """Parse a line of another program's output into level and text; no text if it is routine."""
     text = _COLOUR.sub("", text).rstrip()
     level = "INFO"
     if match := _FLOWER.match(text) or _UVICORN.match(text):
@@ -93,7 +93,7 @@ class JsonLine(logging.Formatter):
 
 
 class ReadableLine(logging.Formatter):
-    """Formats a record for people: local time, where it comes from, what it says."""
+    """Formats a record for people: local time, source, text."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")

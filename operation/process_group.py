@@ -1,19 +1,20 @@
-"""The processes of one SuperLink: known by the folder they were given, and ended with it.
+"""The processes of one SuperLink, found by the folder that they share, and killed together.
 
-Flower and Ray start daemons in sessions of their own, some of which outlive whoever started them.
-All of them inherit `FLWR_HOME`, which here is a folder of its own for every simulation and every
-study: that, and not a name, tells them from those of another, or of another user.
+Flower and Ray start daemons in sessions of their own, some of which outlive their parents. All of
+them inherit `FLWR_HOME`, which every simulation and every study sets to a folder of its own: that
+identifies their processes among those of other runs and other users.
 """
 
 import os
 import shutil
 import signal
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from . import signals
 
 MARK = "FLWR_HOME"
 VISIBLE = Path("/proc/self/environ").exists()  # Linux; elsewhere Flower and Ray end their own
@@ -27,37 +28,37 @@ _END_SECONDS = 10.0
 
 @contextmanager
 def new_home() -> Iterator[Path]:
-    """Give a simulation a folder; at the end, stop every process that has it and remove it."""
+    """Make a folder for a simulation; at the end, kill its processes and remove the folder."""
     home = Path(tempfile.mkdtemp(prefix="feddc-", dir=_short_enough())).resolve()
     try:
         yield home
     finally:
-        with _undisturbed():
+        with signals.ignored():  # of a second Ctrl-C
             clear(home)
 
 
 def clear(home: Path) -> None:
-    """Stop every other process of a simulation and remove its folder."""
+    """Kill every other process of a simulation and remove its folder."""
     end_all(home)
     shutil.rmtree(home, ignore_errors=True)
 
 
 def command_lines(home: Path) -> list[str]:
-    """Return what the living processes of a simulation were started as."""
+    """Return the command lines of a simulation's running processes."""
     return [
         _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace") for pid in _of(home)
     ]
 
 
 def running(home: Path, program: str) -> list[int]:
-    """Return the living processes of a folder that were started as `program`."""
+    """Return the ids of a folder's running processes that were started as `program`."""
     return [pid for pid in _of(home) if program.encode() in _read(pid, "cmdline")]
 
 
 def end_all(home: Path) -> None:
-    """Kill a simulation's other processes, and what they start meanwhile, until none is left.
+    """Kill a simulation's other processes, and those that they start meanwhile, until none is left.
 
-    They are not asked first: results are in the run folder by then, nothing they hold is kept.
+    SIGKILL at once: results are in the run folder by then, and the processes keep nothing else.
     """
     deadline = time.monotonic() + _END_SECONDS
     killed: set[int] = set()
@@ -96,20 +97,3 @@ def _read(pid: int, name: str) -> bytes:
 def _short_enough() -> str | None:
     usual = Path(tempfile.gettempdir()).resolve() / "feddc-12345678"
     return None if len(os.fsencode(usual)) <= _LONGEST_FOLDER else "/tmp"  # noqa: S108 (mkdtemp)
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Finish clearing up even when the user presses Ctrl-C once more."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {
-        number: signal.signal(number, signal.SIG_IGN)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""Programs that must go on: started again when they end, and never left behind.
+"""Long-running programs: restarted when they end, and stopped with their supervisor.
 
 Both sides run a program of Flower's for months. Whatever it prints goes to the log.
 """
@@ -10,12 +10,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import IO
 
+from . import signals
 from .clock import Clock
 from .log_lines import read_line
 
@@ -118,43 +118,19 @@ class Program:
         self.process = None
 
 
-def keep_running(
-    programs: Sequence[Program],
-    meanwhile: Callable[[], None] = lambda: None,
-    clock: Clock | None = None,
-) -> int:
+def keep_running(programs: Sequence[Program], clock: Clock | None = None) -> int:
     """Keep all programs running until a signal asks to end; return the signal's number."""
     clock = clock or Clock()
-    with _asked_to_end() as asked:
+    with signals.collected() as asked:
         try:
             while not asked:
                 for program in programs:
                     program.look_after()
-                meanwhile()
                 clock.sleep(_LOOK_SECONDS)
         finally:
             for program in reversed(programs):
                 program.stop()
     return asked[0]
-
-
-@contextmanager
-def _asked_to_end() -> Iterator[list[int]]:
-    asked: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        asked.append(number)
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # A signal that is ignored stays so: that is how nohup keeps a command alive.
-    before = {n: h for n in numbers if (h := signal.getsignal(n)) is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, note)
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _said(code: int) -> str:
@@ -176,8 +152,7 @@ def end_with_parent(parent: int, number: signal.Signals) -> bool:
 def _become(parent: int, command: list[str]) -> None:
     """Turn this process into the program, which gets SIGTERM when its parent is gone."""
     parent_lives = end_with_parent(parent, signal.SIGTERM)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)  # ignored ones would stay so
+    signals.restore_defaults()  # ignored ones would stay so
     if parent_lives:
         os.execvp(command[0], command)  # noqa: S606 (our caller's command)
 

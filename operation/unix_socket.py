@@ -1,4 +1,4 @@
-"""A Unix socket: made for one group, never taken from a living process, removed at the end."""
+"""A listening Unix socket for one group; an active socket of another process is never replaced."""
 
 import os
 import socket
@@ -39,7 +39,7 @@ def listening(path: Path, group: int) -> Iterator[socket.socket]:
 
 
 def _clear_away(path: Path) -> None:
-    """Remove the socket of a process that is no more."""
+    """Remove the socket of a process that has ended."""
     try:
         if not stat.S_ISSOCK(path.lstat().st_mode):
             raise SocketTaken(f"{path} is not a socket; move it elsewhere")
@@ -53,7 +53,7 @@ def _clear_away(path: Path) -> None:
             path.unlink()
             return
         except OSError:
-            pass  # somebody may be there, too busy to answer
+            pass  # a process may be listening, too busy to answer
     raise SocketTaken(f"{path}: another process answers there; stop it first")
 
 

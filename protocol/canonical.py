@@ -4,17 +4,22 @@ Equal content always has equal bytes, so a second spelling of a request cannot p
 """
 
 import json
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 _M = TypeVar("_M", bound=BaseModel)
 
 
-def canonical_json(value: BaseModel | dict[str, Any]) -> bytes:
-    """Return the canonical form; equal values have equal bytes."""
-    fields = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+def canonical_json(model: BaseModel) -> bytes:
+    """Return the canonical form; equal models have equal bytes."""
+    return canonical_bytes(model.model_dump(mode="json"))
+
+
+def canonical_bytes(value: object, *, ensure_ascii: bool = True) -> bytes:
+    """Return a value as JSON with sorted keys and no white space."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=ensure_ascii)
+    return text.encode()
 
 
 def read_canonical(adapter: TypeAdapter[_M], data: bytes) -> _M:

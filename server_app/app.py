@@ -13,7 +13,7 @@ def main(grid: Grid, context: Context) -> None:
     """Run the experiment that the run configuration names, or simulate the one it describes."""
     config = dict(context.run_config)
     experiment = config.pop("experiment", "")
-    # Imported when needed: with real hospitals there is no torch in this process.
+    # Imported when needed: a run with real hospitals has no torch in this process.
     if experiment:
         from server_app.run.deployed_run import run_experiment
 

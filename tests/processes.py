@@ -1,23 +1,10 @@
 """Real processes in tests: free ports, waiting for an event, and which processes live."""
 
-import random
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-
-def free_port(in_a_row: int = 1) -> int:
-    """Return the first of some free ports in a row, below those that outgoing connections take."""
-    while True:
-        first = random.randint(20_000, 32_000)  # noqa: S311
-        try:
-            for port in range(first, first + in_a_row):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return first
+from benchmarks.processes import free_port as free_port  # for the tests
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float = 180) -> None:

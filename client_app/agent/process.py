@@ -7,19 +7,15 @@ import ctypes
 import logging
 import os
 import resource
-import signal
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING
-
-import uvicorn
 
 from client_app.configuration import Configuration
 from client_app.hospital_folder import HospitalFolder
 from client_app.state.sqlite_store import SqliteStore
 from client_app.unix_groups import group_number
+from operation.http_server import HttpServer
 from operation.unix_socket import listening
 from protocol import __version__
 from protocol.study.roster import Roster
@@ -56,32 +52,7 @@ def serve(folder: HospitalFolder, configuration: Configuration, roster: Roster) 
 
 def run(api: AgentApi, listener: socket) -> None:
     """Answer requests on the socket until SIGTERM, SIGINT or SIGHUP."""
-    config = uvicorn.Config(
-        api.app,
-        loop="asyncio",
-        http="h11",  # parses headers most strictly, and limits their size
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        log_level="warning",
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-    )
-    _Server(config).run(sockets=[listener])
-
-
-class _Server(uvicorn.Server):
-    """Uvicorn that returns after a signal, instead of raising the signal again."""
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, self.handle_exit)
-        yield
+    HttpServer(api.app, shutdown_seconds=_SHUTDOWN_SECONDS).run(sockets=[listener])
 
 
 def _hospital(

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from client_app import courier as courier  # imported here, so that no fork has to
+from operation import signals
 from operation.clock import Clock
 from operation.flower.tasks import AcquiredTask, TaskSource, run_clientapp
 from operation.supervision import end_with_parent
@@ -30,7 +31,6 @@ _SETTLE_SECONDS = 0.15
 # Flower notices a killed courier after 60 s, but not one that was killed before it had its message:
 # then the SuperNode would wait forever.
 _STUCK_SECONDS = 90.0
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class CourierPool:
@@ -89,8 +89,7 @@ class CourierPool:
 def _run_courier(address: str, token: str, runner: int) -> NoReturn:
     code = 1
     try:
-        for number in SIGNALS:
-            signal.signal(number, signal.SIG_DFL)
+        signals.restore_defaults()
         # Flower's own check for the parent does not interrupt a courier that waits for the agent.
         if end_with_parent(runner, signal.SIGKILL):
             random.seed()  # otherwise all couriers would retry at the same moments

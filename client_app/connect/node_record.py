@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.study.connection import Address
+from protocol.address import Address
 
 _ID_LINE = "SuperNode ID: "
 _DEACTIVATE_SECONDS = 20.0

@@ -17,7 +17,8 @@ from client_app.hospital_folder import HospitalFolder
 from operation import log_lines
 from operation.flower.environment import flower_environment
 from operation.supervision import Program, keep_running
-from protocol.study.connection import Address, Connection, ConnectionFileError
+from protocol.address import Address
+from protocol.study.connection import Connection, ConnectionFileError
 
 from .node_record import NodeRecord
 

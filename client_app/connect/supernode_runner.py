@@ -7,15 +7,14 @@ PORT is the port of the SuperNode's API for its couriers. The command contains
 """
 
 import os
-import signal
 import subprocess
 import sys
 from types import FrameType
 from typing import NoReturn
 
+from operation import signals
 from operation.clock import Clock
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _END_SECONDS = 15.0
 
 
@@ -30,8 +29,7 @@ def main() -> NoReturn:
         stop_requests.append(clock.now())
         supernode.terminate()
 
-    for number in _SIGNALS:
-        signal.signal(number, pass_on)
+    signals.catch(pass_on)
     code = _run_tasks(supernode, port, stop_requests, clock)
     sys.exit(code if code >= 0 else 128 - code)
 

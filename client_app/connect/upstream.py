@@ -10,6 +10,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from urllib.request import proxy_bypass
 
+from protocol.address import Address
+
 # More than the largest TLS record, and small enough for many connections.
 BUFFER_BYTES = 256 * 1024
 _DIAL_SECONDS = 30.0
@@ -40,23 +42,16 @@ class Place:
             if not path.is_absolute():
                 raise ValueError(f"must be unix: and an absolute path, got {text!r}")
             return Place(path=path)
-        host, _, port = text.rpartition(":")
-        bracketed = host.startswith("[") and host.endswith("]")
-        host = host[1:-1] if bracketed else host
-        if (
-            not host
-            or bracketed != (":" in host)
-            or any(sign.isspace() or sign in "/@[]" for sign in host)
-            or not port.isdecimal()
-            or not 1 <= int(port) <= 65535
-        ):
-            raise ValueError(f"must be HOST:PORT or unix:PATH, got {text!r}")
-        return Place(host, int(port))
+        try:
+            address = Address.parse(text)
+        except ValueError as error:
+            raise ValueError(f"must be HOST:PORT or unix:PATH, got {text!r}") from error
+        return Place(address.host, address.port)
 
     def __str__(self) -> str:
         if self.path is not None:
             return f"{_UNIX}{self.path}"
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return str(Address(self.host, self.port))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from protocol.audit_head import AuditHead
+from protocol.canonical import canonical_bytes
 from protocol.keys import Identity
 
 from .store import Store
@@ -108,4 +109,4 @@ def verify_lines(lines: Iterable[bytes]) -> AuditCheck:
 
 
 def _canonical(entry: dict[str, Any]) -> bytes:
-    return json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    return canonical_bytes(entry, ensure_ascii=False)

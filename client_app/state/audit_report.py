@@ -10,11 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from client_app.hospital_folder import HospitalFolder
+from operation.terminal import byte_size
 
 from .audit_log import AuditCheck, AuditLog, verify_lines
 from .sqlite_store import SqliteStore
-
-_UNITS = ("B", "kB", "MB", "GB")
 
 
 def read_audit(folder: HospitalFolder) -> tuple[list[bytes], AuditCheck]:
@@ -95,11 +94,4 @@ def _cell(value: object) -> str:
 
 
 def _size(count: object) -> str | None:
-    if not isinstance(count, int):
-        return None
-    size = float(count)
-    for unit in _UNITS:
-        if size < 1000:
-            return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
+    return byte_size(count) if isinstance(count, int) else None

@@ -140,7 +140,7 @@ class Federation:
         place = f"/study/{name}.hospital.json"
         keep = ["exec", "-T", "superlink", "sh", "-c", f"cat > '{place}'"]
         self.coordinator.compose(*keep, data=card)
-        self.command("enrol", place, "--yes", fingerprint)
+        self.command("enrol", place, "--fingerprint", fingerprint)
 
     def _roster(self) -> "Invitation":
         told = self.command("roster").decode()

@@ -1,7 +1,6 @@
 """`feddc simulate`: run FedDC on simulated hospitals."""
 
 import json
-import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,10 @@ import click
 import typer
 from rich.console import Console
 
+from operation import signals
+from operation.config import one_line
 from operation.set_options import parse_set_options
+from server_app.config.run_config import declaration
 
 if TYPE_CHECKING:  # these import torch, which `feddc --help` can do without
     from operation.config import Scalar
@@ -49,61 +51,30 @@ def _period(text: str) -> int:
         raise typer.BadParameter(f"{text!r} is neither a number of rounds nor 'never'") from None
 
 
+def _setting(key: str, panel: str, **more: Any) -> Any:
+    """Return the option for a setting, with the help that its declaration has."""
+    summary = one_line(declaration(key))
+    return typer.Option(help=f"{summary[0].upper()}{summary[1:]}.", rich_help_panel=panel, **more)
+
+
 def simulate(
-    hospitals: Annotated[
-        int | None, typer.Option(help="Members of the study.", rich_help_panel=_STUDY)
-    ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="Data set, by name.", rich_help_panel=_STUDY)
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Its folder or file.", rich_help_panel=_STUDY)
-    ] = None,
-    examples: Annotated[
-        int | None, typer.Option(help="Training examples per hospital.", rich_help_panel=_STUDY)
-    ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(help="Local updates of every model.", rich_help_panel=_METHOD)
-    ] = None,
+    hospitals: Annotated[int | None, _setting("hospitals", _STUDY)] = None,
+    dataset: Annotated[str | None, _setting("dataset", _STUDY)] = None,
+    data_dir: Annotated[Path | None, _setting("data-dir", _STUDY)] = None,
+    examples: Annotated[int | None, _setting("examples", _STUDY)] = None,
+    rounds: Annotated[int | None, _setting("rounds", _METHOD)] = None,
     daisy_period: Annotated[
-        int | None,
-        typer.Option(
-            parser=_period,
-            metavar="ROUNDS|never",
-            help="Rounds between hand-overs.",
-            rich_help_panel=_METHOD,
-        ),
+        int | None, _setting("daisy-period", _METHOD, parser=_period, metavar="ROUNDS|never")
     ] = None,
     aggregation_period: Annotated[
-        int | None,
-        typer.Option(
-            parser=_period,
-            metavar="ROUNDS|never",
-            help="Rounds between aggregations; never: only at the end.",
-            rich_help_panel=_METHOD,
-        ),
+        int | None, _setting("aggregation-period", _METHOD, parser=_period, metavar="ROUNDS|never")
     ] = None,
-    aggregator: Annotated[
-        str | None,
-        typer.Option(help="Aggregation method, e.g. fedavg.", rich_help_panel=_METHOD),
-    ] = None,
-    permutation: Annotated[
-        str | None,
-        typer.Option(help="uniform, derangement or coverage.", rich_help_panel=_METHOD),
-    ] = None,
-    fraction: Annotated[
-        float | None,
-        typer.Option(help="Fraction of the hospitals drawn in a leg.", rich_help_panel=_METHOD),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="Network, by name.", rich_help_panel=_TRAINING)
-    ] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option(help="Initial learning rate.", rich_help_panel=_TRAINING)
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Source of all randomness.", rich_help_panel=_TRAINING)
-    ] = None,
+    aggregator: Annotated[str | None, _setting("aggregator", _METHOD)] = None,
+    permutation: Annotated[str | None, _setting("permutation", _METHOD)] = None,
+    fraction: Annotated[float | None, _setting("fraction", _METHOD)] = None,
+    model: Annotated[str | None, _setting("model", _TRAINING)] = None,
+    learning_rate: Annotated[float | None, _setting("learning-rate", _TRAINING)] = None,
+    seed: Annotated[int | None, _setting("seed", _TRAINING)] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -113,12 +84,7 @@ def simulate(
             rich_help_panel=_TRAINING,
         ),
     ] = None,
-    run_dir: Annotated[
-        Path | None,
-        typer.Option(
-            help="New folder for results; default: runs/<time>-<id>.", rich_help_panel=_OUTPUT
-        ),
-    ] = None,
+    run_dir: Annotated[Path | None, _setting("run-dir", _OUTPUT)] = None,
     cpus: Annotated[
         int | None,
         typer.Option(min=1, help="CPUs Ray may use; default: all.", rich_help_panel=_OUTPUT),
@@ -212,13 +178,5 @@ def _signals_as_exceptions() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stopped(number)
 
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # A signal that is ignored stays so: that is how nohup keeps a command alive.
-    before = {n: h for n in numbers if (h := signal.getsignal(n)) is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, stop)
-    try:
+    with signals.caught(stop):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -50,11 +50,11 @@ class AggregateEvaluator:
 
     def evaluate(self, model: ModelState, *, last: bool) -> Metrics | None:
         """Evaluate a model on the test set; with `last`, on the whole of it."""
-        return (self._whole if last else self._sample).figures(model)
+        return (self._whole if last else self._sample).evaluate(model)
 
     def held_out(self, model: ModelState) -> Metrics | None:
         """Evaluate a model on the held-out data of all hospitals, if the caller asked for it."""
-        return None if self._held_out is None else self._held_out.figures(model)
+        return None if self._held_out is None else self._held_out.evaluate(model)
 
 
 def sampled(examples: Examples, count: int | None, seed: int) -> Examples:

@@ -1,10 +1,11 @@
 """Graceful Ctrl-C: the run stops after the current leg and keeps what is done."""
 
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+
+from operation import signals
 
 
 @contextmanager
@@ -17,13 +18,5 @@ def leg_by_leg() -> Iterator[Callable[[], bool]]:
             raise KeyboardInterrupt
         pressed.set()
 
-    before = signal.getsignal(signal.SIGINT)
-    # A signal that is ignored stays so: that is how nohup keeps a command alive.
-    catches = before is not signal.SIG_IGN
-    if catches:
-        signal.signal(signal.SIGINT, note)
-    try:
+    with signals.caught(note, (signals.SIGINT,)):
         yield pressed.is_set
-    finally:
-        if catches:
-            signal.signal(signal.SIGINT, before)

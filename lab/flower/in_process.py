@@ -11,11 +11,10 @@ from uuid import uuid4
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid
 
 from client_app.courier import app as courier
 from operation.config import Scalar
-from operation.flower.grid import Run, set_message_id, set_task_identity
+from operation.flower.grid import MessageMaker, Run, set_message_id, set_task_identity
 from server_app.config.run_config import Settings
 from server_app.run.simulated_run import run
 
@@ -29,7 +28,7 @@ def simulate_in_process(settings: Settings, run_dir: Path) -> dict[str, Any]:
     return run(grid, settings)
 
 
-class InProcessGrid(Grid):
+class InProcessGrid(MessageMaker):
     """A Grid that calls a ClientApp, one node at a time, when a reply is pulled."""
 
     def __init__(self, client_app: ClientApp, nodes: int, run_config: Mapping[str, Scalar]) -> None:
@@ -73,16 +72,6 @@ class InProcessGrid(Grid):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         return [reply for i in self.push_messages(messages) for reply in self.pull_messages([i])]
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     @property
     def run(self) -> Run:

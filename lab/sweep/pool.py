@@ -1,7 +1,6 @@
 """A pool of processes that train one trial each at a time."""
 
 import multiprocessing
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from lab.sweep.training import train
 from lab.sweep.trial import Trial
 from learning.data import DataError
 from learning.models import ModelError
+from operation import signals
 from operation.config import SettingsError
 
 INPUT_ERRORS = (SettingsError, DataError, ModelError)
@@ -137,16 +137,13 @@ def _processes(count: int, cores: int) -> Iterator[list[_Worker]]:
     context = multiprocessing.get_context("spawn")
     team = []
     # Ctrl-C reaches every process of the terminal; only this one handles it.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
+    with signals.ignored((signals.SIGINT,)):
         for _ in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(target=_work, args=(theirs, cores), daemon=True)
             process.start()
             theirs.close()
             team.append(_Worker(process, ours))
-    finally:
-        signal.signal(signal.SIGINT, before)
     try:
         yield team
     finally:

@@ -141,7 +141,7 @@ def _on_training_data(settings: Settings, model: ModelState) -> Metrics | None:
     init = shared_init_seed(derive_seed(seed, "training"))
     examples = pooled([partition.train for partition in partitions])
     task = TaskSpec(dataset.shape, len(dataset.classes))
-    return Evaluator(settings.training, task, examples, seed=init).figures(model)
+    return Evaluator(settings.training, task, examples, seed=init).evaluate(model)
 
 
 def _record(trial: Trial, **values: object) -> Record:

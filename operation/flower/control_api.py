@@ -1,8 +1,7 @@
-"""What is asked of a SuperLink, through the API behind Flower's own `flwr` command.
+"""Requests to a SuperLink, through the API behind Flower's own `flwr` command.
 
 Every `flwr` call is a new process that spends a second on imports; a run needs three. These are
-the same requests from this process. The modules are not Flower's public interface: flwr is pinned
-to one minor version, and the end-to-end tests notice when it moves.
+the same requests from this process.
 """
 
 import hashlib
@@ -35,7 +34,7 @@ from flwr.supercore.fab import Fab
 
 from operation.config import Scalar
 
-RequestError = httpx.HTTPError  # refused, or the SuperLink is gone
+RequestError = httpx.HTTPError  # refused, or the SuperLink can't be reached
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Node:
 
     @property
     def last_seen(self) -> float | None:
-        """When it was last heard of, in seconds since 1970, to a minute: Flower notes no more."""
+        """Time of the last heartbeat, in seconds since 1970, to a minute: Flower stores no more."""
         return None if self.online_until is None else min(self.online_until, time.time())
 
 
@@ -124,13 +123,13 @@ class ControlApi:
             yield part.log_output
 
     def status(self, run_id: int) -> RunStatus:
-        """Ask how the run is doing."""
+        """Return the state of a run."""
         run = self._client.ListRuns(ListRunsRequest(run_id=run_id)).run_dict[run_id]
         parts = (run.status.status, run.status.sub_status)
         return RunStatus(":".join(part for part in parts if part), run.status.details)
 
     def is_over(self, run_id: int) -> bool:
-        """Say whether Flower has finished with a run, or knows nothing of it."""
+        """Return whether Flower has finished a run, or does not know it."""
         try:
             return self.status(run_id).is_over
         except httpx.HTTPStatusError as error:
@@ -142,8 +141,8 @@ class ControlApi:
 def pack(*, server_app: str, client_app: str, config: Mapping[str, Scalar]) -> bytes:
     """Return a Flower App Bundle that names the app's two components and holds its run config.
 
-    It carries no code: everyone imports the packages they installed themselves, and no file of the
-    user's can be shipped by accident.
+    It carries no code: every side imports the packages it has installed, and no file of the user's
+    can be shipped by accident.
     """
     app = {
         "publisher": "feddc",
@@ -157,7 +156,7 @@ def pack(*, server_app: str, client_app: str, config: Mapping[str, Scalar]) -> b
 
 
 def is_up(address: str, authority: bytes | None = None) -> bool:
-    """Tell whether a SuperLink answers at the address."""
+    """Return whether a SuperLink answers at the address."""
     verify = ssl.create_default_context(cadata=authority.decode()) if authority else True
     scheme = "https" if authority else "http"
     try:
@@ -170,11 +169,11 @@ def is_up(address: str, authority: bytes | None = None) -> bool:
 
 
 def explain(error: httpx.HTTPError) -> str:
-    """Say in one line why a request failed, in Flower's words where it has some."""
+    """Describe in one line why a request failed, in Flower's words if it gave any."""
     if isinstance(error, httpx.HTTPStatusError):
         try:
-            told = json.loads(error.response.text)
-            return str(told.get("message") or told["detail"])
+            answer = json.loads(error.response.text)
+            return str(answer.get("message") or answer["detail"])
         except (ValueError, KeyError, AttributeError):
             return f"HTTP status {error.response.status_code}"
     return " ".join(str(error).split()) or type(error).__name__
@@ -186,7 +185,7 @@ def _fab(bundle: bytes) -> FabMessage:
 
 @contextmanager
 def _proxies_ignored() -> Iterator[None]:
-    # A hospital's or university's HTTP_PROXY would otherwise be asked for 127.0.0.1.
+    # Requests to 127.0.0.1 would otherwise go to the HTTP_PROXY of a hospital or university.
     before = os.environ.get("NO_PROXY")
     os.environ["NO_PROXY"] = "127.0.0.1"
     try:

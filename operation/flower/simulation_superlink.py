@@ -1,8 +1,8 @@
-"""Flower's SuperLink as a process that does not outlive the one that started it.
+"""Flower's SuperLink as a process that ends with the process that started it.
 
-`flower-superlink` knows no parent: were the command killed, it and all that it started would go on
-for ever. Flower's own watch over parents does not help: it sends SIGINT from a thread, which
-never wakes a simulation whose main thread is waiting for its workers.
+`flower-superlink` does not watch its parent: if the command were killed, the SuperLink and all its
+processes would run forever. Flower's own watch over parents does not help: it sends SIGINT from a
+thread, which never wakes a simulation whose main thread is waiting for its workers.
 """
 
 import os
@@ -17,7 +17,7 @@ from operation import process_group
 
 
 def main() -> None:
-    """Serve until killed, or until the parent is gone: then clear up in its place."""
+    """Serve until killed, or until the parent has ended; then clean up in its place."""
     parent = int(sys.argv.pop(1))
     home = Path(os.environ[process_group.MARK])
     threading.Thread(target=_outlive, args=(parent, home), daemon=True).start()

@@ -1,9 +1,9 @@
-"""Flower's SuperLink, kept from filling the memory with the models that pass through it.
+"""Flower's SuperLink with limits on its memory.
 
-The models themselves are in its database. What grows is beside them: requests that wait for a rare
-garbage collection, the page caches of a dozen database connections, and blocks that the C library
-keeps for later. All three are settings of the process: the first two are set here, the last in the
-environment it is started with (serving.py). Flower's code runs as it is.
+The SuperLink keeps models in its database. Its memory grows for other reasons: requests that wait
+for a rare garbage collection, the page caches of a dozen database connections, and freed blocks
+that the C library keeps. The first two are limited here, the last by the environment that
+server_app/services/supervisor.py sets. Flower's own code is unchanged.
 
     python -m operation.flower.superlink OPTIONS-OF-FLOWER-SUPERLINK...
 """

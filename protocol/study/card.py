@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from protocol.canonical import canonical_json, first_problem
+from protocol.canonical import canonical_bytes, first_problem
 from protocol.keys import (
     IDENTITY_BYTES,
     SIGNATURE_BYTES,
@@ -108,7 +108,7 @@ class _Form(BaseModel):
 
 def _content(name: str, identity: bytes, transport: str) -> bytes:
     fields = {"identity": identity.hex(), "name": name, "transport": transport, "version": 1}
-    return canonical_json(fields)
+    return canonical_bytes(fields)
 
 
 def _transport_key(line: str) -> EllipticCurvePublicKey:

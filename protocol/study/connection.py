@@ -1,51 +1,21 @@
 """How a hospital reaches the coordinator: its address and its certificate."""
 
-import ipaddress
 import json
-import re
 from dataclasses import dataclass
 
 from cryptography import x509
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from protocol.canonical import canonical_json, first_problem
+from protocol.address import Address
+from protocol.canonical import canonical_bytes, first_problem
 from protocol.keys import SIGNATURE_BYTES, Identity, verify
 
 _PURPOSE = "connection"
 MAX_BYTES = 20_000
-_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
-_NAME = re.compile(rf"^{_LABEL}(\.{_LABEL})*$")
 
 
 class ConnectionFileError(ValueError):
     """The bytes are not a valid connection file."""
-
-
-@dataclass(frozen=True)
-class Address:
-    """A host, by name or IP address, and a port."""
-
-    host: str
-    port: int
-
-    @staticmethod
-    def parse(text: str) -> "Address":
-        """Parse `host:port`; an IPv6 address is in brackets."""
-        host, colon, port = text.rpartition(":")
-        bracketed = host.startswith("[") and host.endswith("]")
-        host = host[1:-1] if bracketed else host
-        if not colon or not port.isdecimal() or not 1 <= int(port) <= 65535:
-            raise ValueError(f"must be HOST:PORT, like fl.example.org:8443, got {text!r}")
-        try:
-            is_number = bool(ipaddress.ip_address(host))
-        except ValueError:
-            is_number = False
-        if bracketed != (":" in host) or not (is_number or (_NAME.match(host) and len(host) < 254)):
-            raise ValueError(f"{host!r} is neither a host name nor an IP address")
-        return Address(host, int(port))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True)
@@ -106,4 +76,4 @@ class _Form(BaseModel):
 
 def _content(address: Address, certificate: str) -> bytes:
     fields = {"address": str(address), "certificate": certificate, "version": 1}
-    return canonical_json(fields)
+    return canonical_bytes(fields)

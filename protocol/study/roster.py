@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from protocol.canonical import canonical_json, first_problem
+from protocol.canonical import canonical_bytes, first_problem
 from protocol.keys import (
     IDENTITY_BYTES,
     SIGNATURE_BYTES,
@@ -64,7 +64,7 @@ class Roster:
     @cached_property
     def content(self) -> bytes:
         """The roster in canonical form, which is signed, fingerprinted and pinned."""
-        return canonical_json(
+        return canonical_bytes(
             {
                 "version": 1,
                 "study": self.study,

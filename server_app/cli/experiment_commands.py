@@ -1,39 +1,30 @@
 """`feddc coordinator run`, `follow`, `status`, `resume`, `stop`: experiments from start to end."""
 
 import json
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from operation.terminal import console, fail
 
-from .shared import HERE, Folder, open_study, told
+from .foreground import follow_to_end
+from .shared import DEFAULT_FOLDER, Folder, experiment_errors_in_one_line, open_study
 
 if TYPE_CHECKING:
-    from server_app.experiment.experiment_folder import Experiment
-    from server_app.experiment.flower_runs import FlowerRun
     from server_app.study.study_folder import Study
 
 Id = Annotated[
-    str | None, typer.Argument(metavar="[ID]", help="The experiment; else the latest one.")
+    str | None, typer.Argument(metavar="[ID]", help="Id of the experiment; default: the latest.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON line.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Start it, and don't follow it.")]
-
-
-class _LeftAlone(BaseException):
-    """The user pressed Ctrl-C: the experiment goes on without us."""
+Detach = Annotated[bool, typer.Option("--detach", help="Start it without following it.")]
 
 
 def run(
-    study: Folder = HERE,
+    study: Folder = DEFAULT_FOLDER,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Instead of settings.toml's; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="Override settings.toml; repeatable."),
     ] = None,
     seed: Annotated[
         int | None,
@@ -46,7 +37,7 @@ def run(
         typer.Option(
             "--from",
             metavar="ID|FILE",
-            help="Begin with an experiment's last aggregate, or with a .safetensors file's model.",
+            help="Start from an experiment's last aggregate, or from a .safetensors file.",
         ),
     ] = None,
     detach: Detach = False,
@@ -55,14 +46,12 @@ def run(
     """Start an experiment with the members of the roster, and follow it to its end."""
     from operation.set_options import parse_set_options
 
-    with _told_of_runs():
+    with experiment_errors_in_one_line():
         place = open_study(study)
         values = place.settings() | parse_set_options(settings)
         _check_roster(place)
-        from server_app.experiment import (
-            experiment_control,  # Flower: a second or two
-            first_model,  # Flower: a second or two
-        )
+        # Imported only now: Flower takes a second or two.
+        from server_app.experiment import experiment_control, first_model
         from server_app.experiment.experiment_folder import Experiment
         from server_app.study.registration import control, register_members
 
@@ -74,26 +63,31 @@ def run(
         experiment_control.start(api, experiment)
         typer.echo(f"experiment {experiment.id}, in {experiment.folder}", err=True)
     if detach:
-        _say_how_to_follow(experiment.id, json_output)
-        return
-    _follow(place, experiment, json_output)
+        _print_running(experiment.id, json_output)
+    else:
+        follow_to_end(place, experiment, json_output)
 
 
-def follow(experiment: Id = None, study: Folder = HERE, json_output: Json = False) -> None:
-    """Follow an experiment that is running."""
-    with _told_of_runs():
+def follow(
+    experiment: Id = None, study: Folder = DEFAULT_FOLDER, json_output: Json = False
+) -> None:
+    """Follow a running experiment."""
+    with experiment_errors_in_one_line():
         place = open_study(study)
         from server_app.experiment import experiment_control
 
         chosen = experiment_control.pick(place, experiment)
-    _follow(place, chosen, json_output)
+    follow_to_end(place, chosen, json_output)
 
 
 def resume(
-    experiment: Id = None, study: Folder = HERE, detach: Detach = False, json_output: Json = False
+    experiment: Id = None,
+    study: Folder = DEFAULT_FOLDER,
+    detach: Detach = False,
+    json_output: Json = False,
 ) -> None:
-    """Go on with an experiment that was interrupted, from where it stands."""
-    with _told_of_runs():
+    """Continue an interrupted experiment from its last completed leg."""
+    with experiment_errors_in_one_line():
         place = open_study(study)
         from server_app.experiment import experiment_control
         from server_app.study.registration import control, register_members
@@ -103,21 +97,19 @@ def resume(
         if chosen.is_complete:
             fail(2, f"the experiment {chosen.id} is complete; its results are in {chosen.folder}")
         experiment_control.check_nothing_runs(place, api)
-        if not chosen.can_resume:
-            fail(1, f"the experiment {chosen.id} can't be resumed: start a new one with `run`")
-        experiment_control.stop(place, api, chosen)  # what Flower still believes to be running
+        experiment_control.stop(place, api, chosen)  # Flower may not know yet that its run ended
         register_members(place)
         experiment_control.start(api, chosen)
-        typer.echo(f"experiment {chosen.id} goes on", err=True)
+        typer.echo(f"experiment {chosen.id} continues", err=True)
     if detach:
-        _say_how_to_follow(chosen.id, json_output)
-        return
-    _follow(place, chosen, json_output)
+        _print_running(chosen.id, json_output)
+    else:
+        follow_to_end(place, chosen, json_output)
 
 
-def stop(experiment: Id = None, study: Folder = HERE) -> None:
+def stop(experiment: Id = None, study: Folder = DEFAULT_FOLDER) -> None:
     """Stop an experiment; it can be resumed."""
-    with _told_of_runs():
+    with experiment_errors_in_one_line():
         place = open_study(study)
         from server_app.experiment import experiment_control
         from server_app.study.registration import control
@@ -126,14 +118,14 @@ def stop(experiment: Id = None, study: Folder = HERE) -> None:
         chosen = experiment_control.pick(place, experiment)
         was_running = experiment_control.stop(place, api, chosen)
     if was_running:
-        typer.echo(f"{chosen.id} is stopped; `feddc coordinator resume` goes on where it stands.")
+        typer.echo(f"{chosen.id} is stopped; continue it with `feddc coordinator resume`.")
     else:
         typer.echo(f"{chosen.id} was not running.")
 
 
-def status(study: Folder = HERE, json_output: Json = False) -> None:
-    """Show the study: its services, which hospitals are connected, where experiments stand."""
-    with _told_of_runs():
+def status(study: Folder = DEFAULT_FOLDER, json_output: Json = False) -> None:
+    """Show the study: services, connected hospitals, and the state of each experiment."""
+    with experiment_errors_in_one_line():
         place = open_study(study)
         from .overview import overview, show
 
@@ -144,114 +136,20 @@ def status(study: Folder = HERE, json_output: Json = False) -> None:
         show(seen, console())
 
 
-def _follow(place: "Study", experiment: "Experiment", json_output: bool) -> None:
-    from server_app.experiment.flower_runs import flower_runs
-    from server_app.experiment.follower import Outcome
-
-    runs = flower_runs(experiment.folder)
-    if not runs:
-        fail(2, f"the experiment {experiment.id} was never started: `feddc coordinator resume`")
-    outcome = Outcome(False)
-    with _told_of_runs():
-        try:
-            outcome = _watch(place, experiment, runs[-1])
-        except _LeftAlone:
-            typer.echo(
-                f"\n{experiment.id} goes on without you: `feddc coordinator follow`, or `stop`.",
-                err=True,
-            )
-            raise typer.Exit(130) from None
-    _tell_outcome(place, experiment, outcome.completed, outcome.reason, json_output)
-
-
-def _watch(place: "Study", experiment: "Experiment", run: "FlowerRun") -> "Any":
-    from server_app.experiment.follower import follow as follow_run
-    from server_app.experiment.live_view import watched
-    from server_app.study.registration import control
-
-    errors = Console(stderr=True, soft_wrap=True, highlight=False)
-    with _ctrl_c_leaves(), watched(errors) as display:
-        return follow_run(
-            place,
-            control(place),
-            experiment,
-            run,
-            on_event=display.event,
-            on_nodes=lambda nodes: display.nodes(list(nodes)),
-        )
-
-
-def _tell_outcome(
-    place: "Study", experiment: "Experiment", completed: bool, reason: str, json_output: bool
-) -> None:
-    from server_app.experiment.first_model import AGGREGATE
-    from server_app.experiment.progress import closing_table
-
-    summary: dict[str, Any] = {}
-    if completed:
-        try:
-            summary = json.loads((experiment.folder / "summary.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            completed, reason = False, "the ServerApp ended without a summary"
-    if json_output:
-        outcome = {"experiment": experiment.id, "status": "completed" if completed else "failed"}
-        typer.echo(json.dumps(outcome | ({"reason": reason} if reason else {}) | summary))
-    elif completed:
-        console().print(closing_table(summary, experiment.folder))
-    if not completed:
-        if (experiment.folder / AGGREGATE).exists():
-            start = f"`feddc coordinator run --from {experiment.id}`"
-            typer.echo(
-                f"its last aggregate can be the start of a new experiment: {start}", err=True
-            )
-        logs = f"{experiment.log} and {place.logs}" if experiment.log.exists() else place.logs
-        fail(1, f"{experiment.id}: {reason}; logs: {logs}")
-
-
-def _say_how_to_follow(name: str, json_output: bool) -> None:
+def _print_running(name: str, json_output: bool) -> None:
     if json_output:
         typer.echo(json.dumps({"experiment": name, "status": "running"}))
     else:
         typer.echo(f"{name} is running: `feddc coordinator follow`, or `stop`.")
 
 
-def _check_roster(place: "Study") -> None:
+def _check_roster(study: "Study") -> None:
     from server_app.study.study_members import is_roster_current
 
-    place.roster()
-    if not is_roster_current(place):
-        fail(2, "the members have changed since the last roster: `feddc coordinator roster`")
-
-
-@contextmanager
-def _told_of_runs() -> Iterator[None]:
-    with told():
-        try:
-            yield
-        except Exception as error:
-            # Only now: what raises these has imported their packages already.
-            from learning.data import DataError
-            from learning.models import ModelError
-            from server_app.experiment.experiment_control import RunError
-
-            if isinstance(error, RunError):
-                fail(1, str(error))
-            if isinstance(error, DataError | ModelError):
-                fail(2, str(error))
-            raise
-
-
-@contextmanager
-def _ctrl_c_leaves() -> Iterator[None]:
-    def leave(number: int, frame: object) -> None:
-        raise _LeftAlone
-
-    before = signal.getsignal(signal.SIGINT)
-    if before is signal.SIG_IGN:  # as under nohup
-        yield
-        return
-    signal.signal(signal.SIGINT, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    study.roster()
+    if not is_roster_current(study):
+        fail(
+            2,
+            "the members have changed since the last roster: sign a new one with "
+            "`feddc coordinator roster`",
+        )

@@ -1,4 +1,4 @@
-"""What the coordinator wants to know at a glance: services, hospitals, experiments."""
+"""`feddc coordinator status`: services, hospitals and experiments of a study."""
 
 import time
 from typing import Any
@@ -16,8 +16,9 @@ from server_app.study.study_members import enrolled, is_roster_current
 
 
 def overview(study: Study) -> dict[str, Any]:
-    """Return the state of a study; without the SuperLink, what the folder tells."""
-    from server_app.experiment.experiment_control import experiment_folders, standing
+    """Return the state of a study, from its folder and, if it is running, the SuperLink."""
+    from server_app.experiment.experiment_control import experiment_folders
+    from server_app.experiment.experiment_status import experiment_status
     from server_app.study.registration import NotUp, control
 
     try:
@@ -35,7 +36,6 @@ def overview(study: Study) -> dict[str, Any]:
                 "last_seen": node.last_seen if node else None,
             }
         )
-    stands = [standing(study, folder, api) for folder in experiment_folders(study)]
     return {
         "study": study.name,
         "folder": str(study.folder),
@@ -47,19 +47,21 @@ def overview(study: Study) -> dict[str, Any]:
         "hospitals": hospitals,
         "experiments": [
             {
-                "id": stand.experiment,
-                "state": stand.state,
-                "reason": stand.reason,
-                "leg": stand.leg,
-                "legs": stand.legs,
+                "id": status.experiment,
+                "state": status.state,
+                "reason": status.reason,
+                "leg": status.leg,
+                "legs": status.legs,
             }
-            for stand in stands
+            for status in (
+                experiment_status(study, folder, api) for folder in experiment_folders(study)
+            )
         ],
     }
 
 
 def show(seen: dict[str, Any], console: Console) -> None:
-    """Print an overview for people."""
+    """Print an overview as tables."""
     console.print(_facts(seen))
     console.print()
     console.print(_hospitals(seen["hospitals"]))
@@ -76,10 +78,10 @@ def _facts(seen: dict[str, Any]) -> Table:
     state = f"up ({', '.join(up)})" if not down else f"{', '.join(down)} not up"
     roster = "none yet" if seen["generation"] is None else f"generation {seen['generation']}"
     if seen["generation"] is not None and not seen["roster_is_current"]:
-        roster += "; the members have changed since: `feddc coordinator roster`"
-    certificate = f"good for {seen['certificate_days']} days"
+        roster += "; the members have changed: sign a new one with `feddc coordinator roster`"
+    certificate = f"valid for {seen['certificate_days']} days"
     if seen["certificate_days"] < certificates.RENEW_DAYS:
-        certificate += ": the next `up` renews it"
+        certificate += "; the next `up` renews it"
     for name, value in {
         "study": seen["study"],
         "folder": seen["folder"],

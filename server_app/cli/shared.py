@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from operation.terminal import fail
+from operation.terminal import exit_on_error, fail
 
 if TYPE_CHECKING:
     from server_app.study.study_folder import Study
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 Folder = Annotated[
     Path,
     typer.Option(
-        "--study", envvar="FEDDC_STUDY", help="The study's folder.", show_default="./study"
+        "--study", envvar="FEDDC_STUDY", help="Folder of the study.", show_default="./study"
     ),
 ]
-HERE = Path("study")
+DEFAULT_FOLDER = Path("study")
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Say what went wrong in one line."""
+def errors_in_one_line() -> Iterator[None]:
+    """Print an expected error of the coordinator as one line and exit."""
     from operation.config import SettingsError
     from server_app.services.nginx import ProxyError
     from server_app.services.service_lock import AlreadyUp
@@ -32,17 +32,45 @@ def told() -> Iterator[None]:
     from server_app.study.study_folder import StudyError
     from server_app.study.study_members import EnrolmentError
 
-    try:
+    refusals = (EnrolmentError, ServiceError, ProxyError, CertificateError, AlreadyUp)
+    with exit_on_error(
+        StudyError, SettingsError, refusals=refusals, user="the owner of the study's folder"
+    ):
         yield
-    except (EnrolmentError, ServiceError, ProxyError, CertificateError, AlreadyUp) as error:
-        fail(1, str(error))
-    except (StudyError, SettingsError) as error:
-        fail(2, str(error))
-    except OSError as error:
-        fail(2, f"{error.filename}: {error.strerror}; run this as the owner of the study's folder")
+
+
+@contextmanager
+def experiment_errors_in_one_line() -> Iterator[None]:
+    """Do the same for commands that start, stop or follow experiments."""
+    with errors_in_one_line():
+        try:
+            yield
+        except Exception as error:
+            # Only now: what raises these has imported their packages already.
+            from learning.data import DataError
+            from learning.models import ModelError
+            from server_app.experiment.experiment_control import RunError
+
+            if isinstance(error, RunError):
+                fail(1, str(error))
+            if isinstance(error, DataError | ModelError):
+                fail(2, str(error))
+            raise
 
 
 def open_study(folder: Path) -> "Study":
     from server_app.study.study_folder import Study
 
     return Study.open(folder)
+
+
+def register_if_up(study: "Study") -> None:
+    """Let the present members connect, if the SuperLink is running."""
+    from server_app.services.background import answers
+
+    if not answers(study, "superlink"):
+        return
+    from server_app.study.registration import register_members  # imports Flower: a second
+
+    for line in register_members(study).lines():
+        typer.echo(line)

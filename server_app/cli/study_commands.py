@@ -1,7 +1,7 @@
-"""`feddc coordinator`: the commands of whoever coordinates a study."""
+"""`feddc coordinator init`, `enrol`, `remove`, `roster`: a study and its members."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.table import Table
@@ -9,24 +9,11 @@ from rich.text import Text
 
 from operation.terminal import console, fail
 
-from . import experiment_commands
-from .shared import HERE, Folder, open_study, told
-
-if TYPE_CHECKING:
-    from server_app.services.supervisor import Part
-    from server_app.study.study_folder import Study
-
-app = typer.Typer(no_args_is_help=True)
+from .shared import DEFAULT_FOLDER, Folder, errors_in_one_line, open_study, register_if_up
 
 
-@app.callback()
-def coordinator() -> None:
-    """Coordinate a study: enrol hospitals, run experiments, watch and resume them."""
-
-
-@app.command()
 def init(
-    name: Annotated[str, typer.Option(help="The study, as all will call it.")],
+    name: Annotated[str, typer.Option(help="Name of the study on its roster.")],
     address: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Where hospitals will reach this machine.")
     ],
@@ -34,45 +21,49 @@ def init(
         str,
         typer.Option(
             metavar="HOST:PORT",
-            help="Where the proxy listens, if that differs.",
+            help="Where the proxy listens, if different.",
             show_default="0.0.0.0 and the address's port",
         ),
     ] = "",
     internal_port: Annotated[
-        int, typer.Option(min=1, max=65535, help="The SuperLink's, on this machine only.")
+        int, typer.Option(min=1, max=65535, help="Port of the SuperLink, on this machine only.")
     ] = 28000,
-    study: Folder = HERE,
+    study: Folder = DEFAULT_FOLDER,
 ) -> None:
-    """Make a study's folder: the coordinator's identity, certificates, settings."""
+    """Create a study's folder: the coordinator's identity, certificates and settings."""
     from protocol.study.roster import fingerprint
-    from server_app.study.creation import found
+    from server_app.study.creation import create_study
 
-    with told():
-        made = found(study, name=name, address=address, listen=listen, internal_port=internal_port)
+    with errors_in_one_line():
+        made = create_study(
+            study, name=name, address=address, listen=listen, internal_port=internal_port
+        )
         public = made.identity().public
     typer.echo(
         f"The study {name} is in {made.folder}.\n"
         f"Hospitals will connect to {made.address}; the coordinator's fingerprint is\n"
         f"    {fingerprint(public)}\n"
-        f"identity.key and tls/ hold private keys: back them up, and show them to nobody.\n"
-        f"Next: say in {made.settings_file} what is learnt, and `feddc coordinator enrol` the file "
-        "that each hospital sends."
+        f"identity.key and tls/ hold private keys: back them up, and keep them secret.\n"
+        f"Next: describe the task in {made.settings_file}, and run `feddc coordinator enrol` with "
+        "the file that each hospital sends."
     )
 
 
-@app.command()
 def enrol(
-    hospital_file: Annotated[Path, typer.Argument(help="The .hospital.json that it sent.")],
-    study: Folder = HERE,
-    yes: Annotated[
+    hospital_file: Annotated[Path, typer.Argument(help="The .hospital.json file it sent.")],
+    study: Folder = DEFAULT_FOLDER,
+    fingerprint: Annotated[
         str | None,
-        typer.Option(metavar="FINGERPRINT", help="Don't ask: enrol it if this is its own."),
+        typer.Option(
+            metavar="FINGERPRINT",
+            help="Do not ask; enrol the hospital only if this is its fingerprint.",
+        ),
     ] = None,
 ) -> None:
-    """Show who a hospital's file is from, ask, and make it a member."""
+    """Show the name and fingerprint in a hospital's file, ask, and make it a member."""
     from server_app.study import study_members
 
-    with told():
+    with errors_in_one_line():
         place = open_study(study)
         card, present = study_members.read_card(hospital_file), study_members.enrolled(place)
         typer.echo(f"hospital     {card.name}\nfingerprint  {card.fingerprint}\n")
@@ -80,52 +71,54 @@ def enrol(
             typer.echo("It is a member already.")
         else:
             study_members.check_new(card, present, place.identity().public)
-            if yes is None:
+            if fingerprint is None:
                 typer.confirm("Did the hospital read out this fingerprint? Enrol it?", abort=True)
-            elif yes.replace(" ", "").upper() != card.fingerprint.replace(" ", ""):
-                fail(1, f"--yes {yes}: the file's fingerprint is {card.fingerprint}; not enrolled")
+            elif fingerprint.replace(" ", "").upper() != card.fingerprint.replace(" ", ""):
+                fail(
+                    1,
+                    f"--fingerprint {fingerprint}: the file's fingerprint is {card.fingerprint}; "
+                    "not enrolled",
+                )
             study_members.add(place, card)
             typer.echo(f"{card.name} is a member.")
-        _register_if_up(place)
+        register_if_up(place)
         if not study_members.is_roster_current(place):
             typer.echo("When all are enrolled: `feddc coordinator roster`.")
 
 
-@app.command()
 def remove(
-    name: Annotated[str, typer.Argument(help="The member, as the roster calls it.")],
-    study: Folder = HERE,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    name: Annotated[str, typer.Argument(help="Name of the member on the roster.")],
+    study: Folder = DEFAULT_FOLDER,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove a member: it can't connect any more, and the next roster is without it."""
+    """Remove a member: it cannot connect any more, and the next roster does not list it."""
     from server_app.study import study_members
 
-    with told():
+    with errors_in_one_line():
         place = open_study(study)
         if not yes:
             typer.confirm(f"Remove {name} from the study?", abort=True)
         study_members.remove(place, name)
-        typer.echo(f"{name} is no member any more.")
-        _register_if_up(place)
+        typer.echo(f"{name} is no longer a member.")
+        register_if_up(place)
         typer.echo(
-            "Next: `feddc coordinator roster`, and send it to the hospitals: until they have "
-            f"joined with it, theirs still lists {name}."
+            "Next: run `feddc coordinator roster` and send the roster to the hospitals. Until they "
+            f"have joined with it, theirs still lists {name}."
         )
 
 
-@app.command()
-def roster(study: Folder = HERE) -> None:
-    """Sign the roster of the present members; a changed one opens a new generation."""
+def roster(study: Folder = DEFAULT_FOLDER) -> None:
+    """Sign the roster of the present members; a changed roster opens a new generation."""
     from server_app.study import study_members
 
-    with told():
+    with errors_in_one_line():
         place = open_study(study)
         made, is_new = study_members.write_roster(place)
         place.write_connection()
     table = Table("member", "fingerprint", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for member in made.members:
         table.add_row(Text(member.name), member.fingerprint)
-    typer.echo(f"study        {made.study}\ngeneration        {made.generation}\n")
+    typer.echo(f"study        {made.study}\ngeneration   {made.generation}\n")
     console().print(table)
     typer.echo(f"\nfingerprint of this roster:\n    {made.fingerprint}\n")
     if is_new:
@@ -134,96 +127,18 @@ def roster(study: Folder = HERE) -> None:
             "the fingerprint\nover the telephone. Each pins it with `feddc hospital join`."
         )
     else:
-        typer.echo(f"The members are those of the last roster. It is in {place.for_hospitals}.")
+        typer.echo(f"The members have not changed; the roster is in {place.for_hospitals}.")
 
 
-@app.command()
-def renew(study: Folder = HERE) -> None:
-    """Renew the server's certificate; hospitals notice nothing."""
+def renew_certificate(study: Folder = DEFAULT_FOLDER) -> None:
+    """Renew the server's certificate; hospitals need not do anything."""
     from server_app.study import certificates
 
-    with told():
+    with errors_in_one_line():
         place = open_study(study)
         certificates.make_server_certificate(place.tls, place.address.host)
         left = certificates.days_left(place.tls)
     typer.echo(
-        f"The new certificate is good for {left} days. It is used after the next `down` and `up`, "
-        "best between two experiments."
+        f"The new certificate is valid for {left} days. It takes effect after the next `down` and "
+        "`up`, best between two experiments."
     )
-
-
-@app.command()
-def up(
-    study: Folder = HERE,
-    foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay, and show the log: for containers.")
-    ] = False,
-    only: Annotated[
-        Literal["superlink", "proxy"] | None,
-        typer.Option(help="Only this part, where the other has a container of its own."),
-    ] = None,
-) -> None:
-    """Start the SuperLink, and the proxy before it that hospitals connect to."""
-    from server_app.services import background
-    from server_app.services.supervisor import PARTS, serve
-
-    parts: tuple[Part, ...] = PARTS if only is None else (only,)
-    with told():
-        place = open_study(study)
-        _renew_if_needed(place)
-        if foreground:
-            raise typer.Exit(_exit_code(serve(place, parts, terminal=True)))
-        if background.running(place):
-            _wait_until_it_answers(place, parts)
-            typer.echo("The coordinator is already up.")
-        else:
-            background.start(place, parts)
-            typer.echo(f"The coordinator is up: hospitals connect to {place.address}.")
-        if "superlink" in parts:
-            _register_if_up(place)
-
-
-@app.command()
-def down(study: Folder = HERE) -> None:
-    """Stop SuperLink and proxy; a running experiment can be resumed later."""
-    from server_app.services import background
-
-    with told():
-        was_up = background.stop(open_study(study))
-    typer.echo("The coordinator is down." if was_up else "The coordinator was not up.")
-
-
-app.command()(experiment_commands.run)
-app.command()(experiment_commands.follow)
-app.command()(experiment_commands.status)
-app.command()(experiment_commands.resume)
-app.command()(experiment_commands.stop)
-
-
-def _register_if_up(place: "Study") -> None:
-    from server_app.services.background import answers
-
-    if not answers(place, "superlink"):
-        return
-    from server_app.study.registration import register_members  # imports Flower: a second
-
-    for line in register_members(place).told():
-        typer.echo(line)
-
-
-def _renew_if_needed(place: "Study") -> None:
-    from server_app.study import certificates
-
-    if reason := certificates.why_renew(place.tls, place.address.host):
-        certificates.make_server_certificate(place.tls, place.address.host)
-        typer.echo(f"The server's certificate was renewed: {reason}.")
-
-
-def _wait_until_it_answers(place: "Study", parts: "tuple[Part, ...]") -> None:
-    from server_app.services.background import wait_until_it_answers
-
-    wait_until_it_answers(place, parts)
-
-
-def _exit_code(number: int) -> int:
-    return 0 if number else 1

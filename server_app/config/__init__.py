@@ -1,1 +1,1 @@
-"""A run's settings, checked once before anything starts."""
+"""The settings of a run, checked before anything starts."""

@@ -1,4 +1,4 @@
-"""The strategies that FedDC can wrap, by the name they have in the run configuration."""
+"""The strategies that FedDC can wrap, by their names in the settings."""
 
 from collections.abc import Callable
 
@@ -47,7 +47,7 @@ def build_aggregator(settings: Settings, *, route_seed: bytes) -> Strategy:
         "krum": lambda: Krum(num_malicious_nodes=chosen.krum_malicious),
         "multi-krum": lambda: MultiKrum(
             num_malicious_nodes=chosen.krum_malicious,
-            # Of a leg's cohort, not of the study: else all of a small cohort would be selected.
+            # Of a leg's cohort, not of the study: else a small cohort would be selected whole.
             num_nodes_to_select=max(1, cohort_size(settings) - chosen.krum_malicious),
         ),
         "bulyan": lambda: Bulyan(num_malicious_nodes=chosen.krum_malicious),
@@ -61,5 +61,5 @@ def build_aggregator(settings: Settings, *, route_seed: bytes) -> Strategy:
 
 
 def cohort_size(settings: Settings) -> int:
-    """Return how many hospitals a leg draws; the last one draws everybody."""
+    """Return how many hospitals a leg draws; the last leg draws all."""
     return planner.cohort_size(settings.algorithm.hospitals, settings.algorithm.fraction)

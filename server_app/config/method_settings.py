@@ -30,7 +30,7 @@ _IGNORE_WEIGHTS = ("median", "trimmed-mean", "krum", "multi-krum", "bulyan", "qf
 
 
 class MethodSettings(SettingsGroup):
-    """What is trained for how long, and how models are handed over and aggregated."""
+    """The schedule, the hand-overs and the aggregation."""
 
     renamed: ClassVar[Mapping[str, str]] = {
         "fairness": "qfedavg-q",

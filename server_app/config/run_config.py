@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic.fields import FieldInfo
+
 from learning.settings import LocalSettings, TrainingSettings
 from operation.config import Scalar, SettingsError, refuse_renamed, setting
 
@@ -31,7 +33,7 @@ class AlgorithmSettings(MethodSettings):
         "seconds to wait for a quorum before the run ends with an error",
         ge=0,
         advice="The missing hospitals are asked again meanwhile. In a real study make it hours: a "
-        "run that has ended can be resumed, but somebody has to do it.",
+        "run that has ended is not resumed automatically.",
     )
     leg_timeout: float = setting(
         600.0,
@@ -111,6 +113,11 @@ class Settings:
         """Return settings with some keys (underscores for hyphens) changed, checked again."""
         keys = {key.replace("_", "-"): value for key, value in changes.items()}
         return Settings.from_run_config(self.as_config() | keys, source="changed settings")
+
+
+def declaration(key: str) -> FieldInfo:
+    """Return how a setting is declared: its summary, type and limits."""
+    return (LocalSettings.fields() | TrainingSettings.fields() | AlgorithmSettings.fields())[key]
 
 
 RENAMED_SETTINGS: Mapping[str, str] = {

@@ -1,9 +1,9 @@
-"""A study's settings tried out before an experiment is made, in a process that ends with it.
+"""Check of a study's settings before an experiment is created, in a process of its own.
 
-What network, test data and aggregator say needs torch, for which whoever starts an experiment and
-then follows it for hours has no other use.
+The check of network, test data and aggregator needs torch. The command that starts an experiment
+and then follows it for hours has no other use for it.
 
-    python -m server_app.config.study_check    (question on standard input, answer on its output)
+    python -m server_app.config.study_check    (request on standard input, reply on its output)
 """
 
 import json
@@ -16,16 +16,18 @@ from pathlib import Path
 from operation.config import Scalar, SettingsError
 
 
-def check_apart(values: Mapping[str, Scalar], hospitals: int, first_model: Path | None) -> None:
+def check_in_subprocess(
+    values: Mapping[str, Scalar], hospitals: int, first_model: Path | None
+) -> None:
     """Build network and aggregator as the run will; SettingsError says what to change."""
-    question = {
+    request = {
         "values": dict(values),
         "hospitals": hospitals,
         "first": first_model and str(first_model),
     }
     done = subprocess.run(  # noqa: S603 (our own interpreter and module)
         [sys.executable, "-m", __name__],
-        input=json.dumps(question),
+        input=json.dumps(request),
         capture_output=True,
         text=True,
         check=False,
@@ -33,30 +35,30 @@ def check_apart(values: Mapping[str, Scalar], hospitals: int, first_model: Path 
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
         sys.stderr.write(done.stderr)
-        raise SettingsError(f"the settings could not be tried out: exit code {done.returncode}")
+        raise SettingsError(f"the settings could not be checked: exit code {done.returncode}")
     if problem := json.loads(lines[-1])["problem"]:
         raise SettingsError(problem)
 
 
 def main() -> None:
-    """Answer one question."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever else is printed
+    """Read one request and write one reply."""
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # anything else that is printed
     from learning.data import DataError
     from learning.models import ModelError
     from server_app.experiment.experiment_folder import parse
 
     from .study_task import check
 
-    question = json.load(sys.stdin)
-    settings, task = parse(question["values"], hospitals=question["hospitals"])
+    request = json.load(sys.stdin)
+    settings, task = parse(request["values"], hospitals=request["hospitals"])
     problem = ""
     try:
-        check(settings, task, question["first"] and Path(question["first"]))
+        check(settings, task, request["first"] and Path(request["first"]))
     except (DataError, ModelError, SettingsError) as error:
         problem = str(error)
-    answers.write(json.dumps({"problem": problem}) + "\n")
-    answers.flush()
+    replies.write(json.dumps({"problem": problem}) + "\n")
+    replies.flush()
 
 
 if __name__ == "__main__":

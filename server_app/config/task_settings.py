@@ -1,4 +1,4 @@
-"""What a real study's model maps, which no hospital's data tell the coordinator."""
+"""The task of a real study: the coordinator does not see the hospitals' data."""
 
 import re
 
@@ -8,17 +8,17 @@ from operation.config import SettingsGroup
 
 
 class TaskSettings(SettingsGroup):
-    """The examples' shape and classes, and the coordinator's own test data, if it has any."""
+    """The shape of an example, the number of classes, and the coordinator's test data, if any."""
 
     input_shape: str = Field(
-        "", description="of an example: 30, or 1x28x28; empty: as the test data have it"
+        "", description="shape of an example, 30 or 1x28x28; empty: that of the test data"
     )
-    classes: int = Field(0, ge=0, description="how many; 0: as the test data have them")
-    test_data: str = Field(
-        "", description="a data set of the coordinator's own, by name; empty: none"
+    classes: int = Field(0, ge=0, description="number of classes; 0: that of the test data")
+    test_data: str = Field("", description="name of the coordinator's own data set; empty: none")
+    test_data_dir: str = Field(
+        "", description="folder or file of that data set; its test part is used"
     )
-    test_data_dir: str = Field("", description="its folder or file; its test part is used")
-    test_label_column: str = Field("label", description="csv: the class")
+    test_label_column: str = Field("label", description="column with the class (csv)")
 
     @field_validator("input_shape", mode="before")
     @classmethod
@@ -35,9 +35,7 @@ class TaskSettings(SettingsGroup):
     @model_validator(mode="after")
     def _is_known(self) -> "TaskSettings":
         if not self.test_data and not (self.input_shape and self.classes >= 2):
-            raise ValueError(
-                "input-shape and classes (2 or more) must be given, or test-data that have them"
-            )
+            raise ValueError("set input-shape and classes (2 or more), or test-data")
         return self
 
     @property

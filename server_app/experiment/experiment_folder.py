@@ -1,7 +1,7 @@
-"""One experiment of a study: its settings, its secrets, its journal and its results, in a folder.
+"""An experiment's folder: its settings, secrets, journal and results.
 
-The ServerApp that runs it gets nothing but its name: whatever else there is to know is here, on the
-coordinator's machine, and never in a run's configuration.
+The run configuration holds only the experiment's name. Everything else is read from this folder,
+on the coordinator's machine.
 """
 
 import json
@@ -19,20 +19,20 @@ from operation.locks import LockHeld, ProcessLock
 from protocol.randomness import SEED_BYTES, derive_seed
 from protocol.study.roster import Roster, RosterError
 from server_app.config.run_config import RENAMED_SETTINGS, Settings
-from server_app.config.study_check import check_apart
+from server_app.config.study_check import check_in_subprocess
 from server_app.config.task_settings import TaskSettings
 from server_app.study.study_folder import Study, StudyError
 
 from . import first_model
 
-# Members are on the roster, results in the experiment's folder, models never travel readable, and
-# routes are drawn at random.
+# In a real study the roster lists the members, the experiment's folder holds the results, models
+# are always sealed, and routes are random.
 SIMULATION_ONLY = frozenset({"hospitals", "run-dir", "seed", "sealed"})
 
 
 @dataclass(frozen=True)
 class Secrets:
-    """What an experiment's randomness follows from; routes never leave this machine."""
+    """The seeds of an experiment; the route seed never leaves this machine."""
 
     route_seed: bytes
     training_seed: bytes
@@ -40,7 +40,7 @@ class Secrets:
 
     @staticmethod
     def draw(rehearsal: int | None) -> "Secrets":
-        """Draw both; a rehearsal derives them from its seed, as a simulation does."""
+        """Draw both seeds; a rehearsal derives them from its seed, like a simulation."""
         if rehearsal is not None:
             route, training = (derive_seed(rehearsal, name) for name in ("route", "training"))
             return Secrets(route, training, rehearsal)
@@ -49,7 +49,7 @@ class Secrets:
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment's folder; `id` is what hospitals know it by."""
+    """An experiment's folder; hospitals know the experiment by `id`."""
 
     id: str
     folder: Path
@@ -61,19 +61,19 @@ class Experiment:
         seed: int | None = None,
         begin_with: Path | None = None,
     ) -> "Experiment":
-        """Check the settings against the study's roster and make a new experiment.
+        """Check the settings against the study's roster and create a new experiment.
 
-        `seed` makes it a rehearsal whose results equal those of `feddc simulate --seed`: whoever
-        knows it can work out every route. `begin_with` is a file with its first model.
-        SettingsError says what is wrong with a setting.
+        `seed` makes it a rehearsal with the results of `feddc simulate --seed`; every route can be
+        computed from the seed. `begin_with` is a file with the first model. A wrong setting raises
+        SettingsError.
         """
         roster = study.roster()
         parsed, task = parse(settings, hospitals=len(roster.members))
         if begin_with is not None and parsed.algorithm.init == "own":
             raise SettingsError(
-                "init = own lets hospitals make their first models: not with --from"
+                "--from needs init = shared: with init = own each hospital makes its first model"
             )
-        check_apart(settings, len(roster.members), begin_with)
+        check_in_subprocess(settings, len(roster.members), begin_with)
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         experiment = Experiment(name, study.experiments / name)
         files.make_folder(experiment.folder)
@@ -95,9 +95,9 @@ class Experiment:
         }
         if begin_with is not None:
             files.write_new(experiment.folder / first_model.GIVEN, begin_with.read_bytes())
-        # The roster it begins with: a newer one counts from the next aggregation on.
+        # The roster at the start; a newer one takes effect after the next aggregation.
         files.write_new(experiment.roster_file, study.roster_file.read_bytes(), mode=0o644)
-        # Last: with it, the folder is an experiment's.
+        # Last: it marks the folder as an experiment's.
         files.write_new(
             experiment.folder / "settings.json", json.dumps(config, indent=2).encode(), mode=0o644
         )
@@ -105,7 +105,7 @@ class Experiment:
 
     @staticmethod
     def open(study: Study, name: str) -> "Experiment":
-        """Open an experiment that was created before."""
+        """Open an existing experiment."""
         folder = study.experiments / name
         if Path(name).name != name or not (folder / "settings.json").is_file():
             raise StudyError(f"there is no experiment {name} in {study.experiments}")
@@ -124,20 +124,15 @@ class Experiment:
         return self.folder / "roster"
 
     def roster(self) -> Roster:
-        """Return the roster that the experiment's keys are made for."""
+        """Return the roster of the experiment's keys."""
         try:
             return Roster.from_signed(self.roster_file.read_bytes())
         except (OSError, RosterError) as error:
-            raise StudyError(f"{self.roster_file} can't be read: {error}") from error
+            raise StudyError(f"{self.roster_file} cannot be read: {error}") from error
 
     @property
     def is_complete(self) -> bool:
         return (self.folder / "summary.json").is_file()
-
-    @property
-    def can_resume(self) -> bool:
-        """Whether there is anything left to do; one that has not begun begins."""
-        return not self.is_complete
 
     def settings(self, hospitals: int) -> tuple[Settings, TaskSettings]:
         values = json.loads((self.folder / "settings.json").read_text(encoding="utf-8"))
@@ -153,18 +148,18 @@ class Experiment:
                 values["rehearsal"],
             )
         except (OSError, ValueError, KeyError) as error:
-            raise StudyError(f"{path} can't be read: {error}") from error
+            raise StudyError(f"{path} cannot be read: {error}") from error
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Let no second ServerApp work on this experiment, such as one left from a dead run."""
+        """Lock the experiment against a second ServerApp, such as one left over from an old run."""
         lock = ProcessLock(self.folder / "lock")
         try:
             lock.acquire(str(os.getpid()))
         except LockHeld as error:
             raise StudyError(
-                f"experiment {self.id} is being run by another process: "
-                "`feddc coordinator stop` ends it"
+                f"experiment {self.id} is being run by another process: end it with "
+                "`feddc coordinator stop`"
             ) from error
         try:
             yield

@@ -1,6 +1,6 @@
-"""An experiment that begins with a given model: the last aggregate of another, or a file's.
+"""The first model of an experiment: another experiment's last aggregate, or a file's.
 
-So a study goes on whose journal is lost, and a model that was trained elsewhere is a beginning.
+This continues a study whose journal is lost, and starts from a pretrained model.
 """
 
 from pathlib import Path
@@ -13,29 +13,28 @@ from operation.config import SettingsError
 from protocol.model_bytes import ModelState
 from server_app.study.study_folder import Study
 
-GIVEN = "first.safetensors"  # in an experiment's folder: what it begins with
-AGGREGATE = "aggregate.safetensors"  # its last one, while it runs
+GIVEN = "first.safetensors"  # in an experiment's folder: its first model
+AGGREGATE = "aggregate.safetensors"  # its last aggregate, while it runs
 FINAL = "model.safetensors"
 
 
 def find(study: Study, given: str) -> Path:
-    """Return the file that an experiment's name or a path stands for."""
+    """Return the file of the model that an experiment's id or a path names."""
     folder = study.experiments / given
     if Path(given).name == given and (folder / "settings.json").is_file():
         for name in (FINAL, AGGREGATE):
             if (folder / name).is_file():
                 return folder / name
-        raise SettingsError(f"--from {given}: that experiment has not aggregated any models yet")
+        raise SettingsError(f"--from {given}: that experiment has no aggregate yet")
     if not Path(given).is_file():
         raise SettingsError(
-            f"--from {given}: there is neither such an experiment in {study.experiments} nor such "
-            "a file"
+            f"--from {given}: neither an experiment in {study.experiments} nor a file"
         )
     return Path(given)
 
 
 def read(path: Path, like: ModelState) -> ModelState:
-    """Return a file's model; it must have the names, shapes and types of the study's network."""
+    """Return a file's model, whose names, shapes and types must be those of the network."""
     try:
         arrays = load(path.read_bytes())
     except SafetensorError as error:

@@ -1,4 +1,4 @@
-"""The Flower runs of an experiment: one to begin with, one more for each time it was resumed."""
+"""The Flower runs of an experiment: the first, and one for each time it was resumed."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ _FILE = "flower_runs.json"
 
 @dataclass(frozen=True)
 class FlowerRun:
-    """A run's id, and how long metrics.jsonl was before it: what follows is this run's."""
+    """A run's id, and the length of metrics.jsonl when it started."""
 
     run_id: int
     position: int
@@ -25,13 +25,18 @@ def flower_runs(folder: Path) -> list[FlowerRun]:
         return []
 
 
+def latest_run(folder: Path) -> FlowerRun | None:
+    """Return the last Flower run of the experiment in a folder, if it was ever started."""
+    return next(reversed(flower_runs(folder)), None)
+
+
 def add_flower_run(folder: Path, run: FlowerRun) -> None:
     entries = [asdict(entry) for entry in (*flower_runs(folder), run)]
     files.replace(folder / _FILE, (json.dumps(entries, indent=2) + "\n").encode())
 
 
 def metrics_length(folder: Path) -> int:
-    """Return how long the experiment's metrics are now."""
+    """Return the present length of the experiment's metrics.jsonl."""
     try:
         return (folder / "metrics.jsonl").stat().st_size
     except FileNotFoundError:

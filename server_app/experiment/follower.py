@@ -1,7 +1,7 @@
-"""Following an experiment: what its ServerApp writes down, and whether it is still alive.
+"""Follows a running experiment: its events, and whether its ServerApp is alive.
 
-A ServerApp that is killed writes no end. Flower notices after most of a minute; a look at the
-processes of this machine is quicker.
+A killed ServerApp writes no end event. Flower notices after most of a minute; the list of this
+machine's processes shows it sooner.
 """
 
 import math
@@ -20,8 +20,8 @@ from .flower_runs import FlowerRun
 
 _READ_SECONDS, _ASK_SECONDS = 0.2, 3.0
 _GONE_SECONDS, _LINK_SECONDS, _CLOSING_SECONDS = 6.0, 20.0, 60.0
-_RAISED = "failed with exception:"  # what Flower puts before an exception of a ServerApp
-_RESUME = "`feddc coordinator resume` goes on where it stands"
+_RAISED = "failed with exception:"  # Flower's prefix for an exception of a ServerApp
+_RESUME = "`feddc coordinator resume` continues from the last completed leg"
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ def follow(
     on_nodes: Callable[[list[Node]], None],
     clock: Clock | None = None,
 ) -> Outcome:
-    """Pass on all that happens until the run has ended, and say how.
+    """Pass on all events until the run has ended, and return its outcome.
 
-    Lines of earlier runs are passed on too, for the whole picture; only this run's end counts.
+    Events of earlier runs are passed on too; only the end of this run counts.
     """
     file = EventFile(experiment.folder / "metrics.jsonl")
     for event in file.new_events(until=run.position):
@@ -53,7 +53,7 @@ def follow(
     life = _Life(study, api, run, clock)
     while True:
         death = life.death()
-        for event in file.new_events():  # after the look: what was written just before counts
+        for event in file.new_events():  # after the check: an end written just before counts
             on_event(event)
             if event.get("event") == "end":
                 life.wait_for_flower()
@@ -73,7 +73,7 @@ def _ended(event: Event) -> Outcome:
 
 
 class _Life:
-    """Watches over the ServerApp and the SuperLink of a run."""
+    """Checks whether the ServerApp and the SuperLink of a run are alive."""
 
     def __init__(self, study: Study, api: ControlApi, run: FlowerRun, clock: Clock) -> None:
         self._study, self._api, self._run, self._clock = study, api, run, clock
@@ -82,7 +82,7 @@ class _Life:
         self._seen: float | None = None
 
     def death(self) -> str:
-        """Say what died, if anything did."""
+        """Return what has died and what to do; empty if the run is alive."""
         now = self._clock.now()
         if now - self._asked < _ASK_SECONDS:
             return ""
@@ -92,8 +92,7 @@ class _Life:
         except RequestError:
             if now - self._answered > _LINK_SECONDS:
                 return (
-                    "the SuperLink does not answer any more: `feddc coordinator up`, and then "
-                    f"{_RESUME}"
+                    f"the SuperLink no longer answers: run `feddc coordinator up`, then {_RESUME}"
                 )
             return ""
         self._answered = now
@@ -103,12 +102,12 @@ class _Life:
             said = " ".join(status.details.split())
             if _RAISED in said:
                 return said.partition(_RAISED)[2].strip()
-            told = f" ({said})" if said else ""
-            return f"the ServerApp ended without saying how{told}; {_RESUME}"
+            details = f" ({said})" if said else ""
+            return f"the ServerApp ended without a result{details}; {_RESUME}"
         if server_apps(self._study):
             self._seen = now
         elif self._seen is not None and now - self._seen > _GONE_SECONDS:
-            return f"the ServerApp has died; was there enough memory? {_RESUME}"
+            return f"the ServerApp has died (out of memory?); {_RESUME}"
         return ""
 
     def nodes(self) -> list[Node] | None:
@@ -122,7 +121,7 @@ class _Life:
             return None
 
     def wait_for_flower(self) -> None:
-        """Wait until Flower has closed the run, too: the next one would find it in the way."""
+        """Wait until Flower has closed the run too, so that the next one can start."""
         deadline = self._clock.now() + _CLOSING_SECONDS
         while self._clock.now() < deadline:
             try:

@@ -1,4 +1,4 @@
-"""How a running experiment is shown: a bar and a table of hospitals, or plain lines in a log."""
+"""Live view of an experiment: a progress bar and a table of hospitals, or lines in a log."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ _MOST_ROWS = 20
 
 
 class SeenNode(Protocol):
-    """What is known of a hospital's SuperNode."""
+    """The status of a hospital's SuperNode."""
 
     @property
     def name(self) -> str: ...
@@ -30,7 +30,7 @@ class SeenNode(Protocol):
 
 @dataclass
 class HospitalRow:
-    """A hospital as the coordinator sees it: codes and figures, never more."""
+    """A hospital as the coordinator sees it: codes and metrics only."""
 
     last_seen: float | None = None
     is_online: bool = False
@@ -42,7 +42,7 @@ class HospitalRow:
 
 @dataclass
 class Watch:
-    """What is known of the experiment so far."""
+    """The state of an experiment, from its events and its SuperNodes."""
 
     state: RunState = field(default_factory=RunState)
     rows: dict[str, HospitalRow] = field(default_factory=dict)
@@ -81,12 +81,12 @@ class Watch:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for title in ("hospital", "last seen", "leg", "loss", ""):
             table.add_column(title, no_wrap=True)
-        # Those with something the matter first; a screen has only so many lines.
-        rows = sorted(self.rows.items(), key=lambda pair: (not _matter(pair[1]), pair[0]))
+        # Hospitals with a problem first: a screen has few lines.
+        rows = sorted(self.rows.items(), key=lambda pair: (not _problem(pair[1]), pair[0]))
         for name, row in rows[:_MOST_ROWS]:
             loss = "–" if row.loss is None else f"{row.loss:.3f}"
             seen = "now" if row.is_online else ago(row.last_seen, now)
-            table.add_row(Text(name), seen, str(row.leg or "–"), loss, Text(_matter(row)))
+            table.add_row(Text(name), seen, str(row.leg or "–"), loss, Text(_problem(row)))
         if len(rows) > _MOST_ROWS:
             table.add_row(f"and {len(rows) - _MOST_ROWS} more")
         return table
@@ -102,7 +102,7 @@ class Display(Protocol):
 
 @contextmanager
 def watched(console: Console) -> Iterator[Display]:
-    """Give a display for an experiment: in a terminal one that stays in place, else lines."""
+    """Yield a display for an experiment: live in a terminal, lines otherwise."""
     if not console.is_terminal:
         with shown(console, bar=False) as show:
             yield _Lines(console, show)
@@ -135,7 +135,7 @@ class _Screen:
 
 @dataclass
 class _Lines:
-    """The lines of a simulation, and one for every hospital that goes missing or comes back."""
+    """The lines of a simulation, and one for every hospital that is missing or back."""
 
     console: Console
     show: Callable[[Event], None]
@@ -146,7 +146,7 @@ class _Lines:
         self.show(event)
         match event.get("event"):
             case "leg":
-                self._tell_missing(event["leg"], dict(event.get("missing", {})))
+                self._print_missing(event["leg"], dict(event.get("missing", {})))
                 self.waiting = ""
             case "waiting" if (text := waiting_text(event)) != self.waiting:
                 self.waiting = text
@@ -155,7 +155,7 @@ class _Lines:
     def nodes(self, nodes: list[SeenNode]) -> None:
         pass
 
-    def _tell_missing(self, leg: int, missing: dict[str, str]) -> None:
+    def _print_missing(self, leg: int, missing: dict[str, str]) -> None:
         for name, problem in missing.items():
             if self.missing.get(name) != problem:
                 self._write(f"leg {leg}: {name} is missing ({problem})")
@@ -168,12 +168,12 @@ class _Lines:
 
 
 def waiting_text(event: Event) -> str:
-    """Say what an experiment that pauses is waiting for."""
+    """Describe what a paused experiment waits for."""
     return f"waiting: {event.get('problem') or 'for hospitals'}"
 
 
 def ago(moment: float | None, now: float) -> str:
-    """Say how long ago something was, in the largest unit that fits."""
+    """Format the time since a moment in the largest unit that fits."""
     if moment is None:
         return "never"
     seconds = max(0.0, now - moment)
@@ -183,6 +183,6 @@ def ago(moment: float | None, now: float) -> str:
     return f"{seconds:.0f} s ago"
 
 
-def _matter(row: HospitalRow) -> str:
+def _problem(row: HospitalRow) -> str:
     words = ["parked"] if row.is_parked else []
     return ", ".join([*words, row.problem] if row.problem else words)

@@ -1,4 +1,4 @@
-"""How a run is shown: a bar in a terminal, plain lines in a log, and a closing table."""
+"""Progress of a run: a bar in a terminal, lines in a log, and a closing table."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +18,7 @@ from rich.progress import (
 from rich.table import Column, Table
 
 from operation.clock import Clock
+from operation.terminal import byte_size
 
 Event = dict[str, Any]
 
@@ -28,7 +29,7 @@ _LINE_SECONDS = 5.0
 def shown(
     console: Console, *, bar: bool, clock: Clock | None = None
 ) -> Iterator[Callable[[Event], None]]:
-    """Give a function that shows the events of a run, as a bar or as lines."""
+    """Yield a function that shows the events of a run, as a bar or as lines."""
     if not bar:
         yield _Lines(console, clock or Clock())
         return
@@ -37,7 +38,7 @@ def shown(
 
 
 def bar_over_legs(console: Console) -> Progress:
-    """Return a bar for the legs of a run, with room for what is known of it."""
+    """Return a progress bar over the legs of a run, with a description."""
     columns = (  # all of them fit into the usual 80 characters
         BarColumn(bar_width=10),
         TextColumn("{task.description}", table_column=Column(no_wrap=True)),
@@ -50,7 +51,7 @@ def bar_over_legs(console: Console) -> Progress:
 
 @dataclass
 class RunState:
-    """What is known of the run so far."""
+    """The state of a run, from its events."""
 
     legs: int = 0
     done: int = 0
@@ -90,7 +91,7 @@ class _Bar:
     def __call__(self, event: Event) -> None:
         state = self._state
         state.add(event)
-        # Most events are a hospital's, one for each leg; only these change what is shown.
+        # Most events are those of single hospitals; only these change what is shown.
         if event.get("event") in ("start", "leg", "evaluation"):
             self._progress.update(
                 self._task, total=state.legs, completed=state.done, description=str(state)
@@ -136,14 +137,15 @@ class _Lines:
 
 
 def closing_table(summary: dict[str, Any], run_dir: Path) -> Table:
-    """Return what came of the run and where everything is."""
+    """Return the result of a run and where its files are."""
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     rows = {
-        "test accuracy": f"{_share(summary['test_accuracy'])} (the final aggregate)",
-        "mean over clients": f"{_share(summary['mean_client_accuracy'])} (each client's own model)",
+        "test accuracy": f"{_percent(summary['test_accuracy'])} (the final aggregate)",
+        "mean over hospitals": f"{_percent(summary['mean_client_accuracy'])} "
+        "(each hospital's own model)",
         "legs": f"{summary['legs']} = {summary['hand_overs']} hand-overs "
         f"+ {summary['aggregations']} aggregations",
-        "sent": f"{_size(summary['bytes_up'])} up, {_size(summary['bytes_down'])} down",
+        "sent": f"{byte_size(summary['bytes_up'])} up, {byte_size(summary['bytes_down'])} down",
         "hand-overs": {True: "sealed", False: "not sealed", None: "none"}[summary["sealed"]],
         "time": f"{summary['seconds']:.1f} s",
         "run folder": str(run_dir),
@@ -151,17 +153,9 @@ def closing_table(summary: dict[str, Any], run_dir: Path) -> Table:
     }
     for name, value in rows.items():
         table.add_row(name, value)
-    table.columns[1].overflow = "fold"  # a path is no use cut off
+    table.columns[1].overflow = "fold"  # show the whole path
     return table
 
 
-def _share(value: float | None) -> str:
+def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

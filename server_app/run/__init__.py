@@ -1,1 +1,1 @@
-"""What the ServerApp does in one run: strategy, evaluation, results."""
+"""One run of the ServerApp: strategy, evaluation, results."""

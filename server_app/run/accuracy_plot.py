@@ -1,4 +1,4 @@
-"""accuracy.png: how a run's accuracy grew, over rounds."""
+"""accuracy.png: the accuracy of a run over its rounds."""
 
 import json
 from pathlib import Path
@@ -49,5 +49,5 @@ def _read(line: str) -> dict[str, Any] | None:
     try:
         event: dict[str, Any] = json.loads(line)
         return event
-    except ValueError:  # half a line, of a run that was killed while it wrote
+    except ValueError:  # incomplete: the run was killed while it wrote
         return None

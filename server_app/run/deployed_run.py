@@ -1,6 +1,6 @@
-"""An experiment with real hospitals, as the ServerApp runs it: begun, or gone on with.
+"""An experiment with real hospitals: the ServerApp starts or resumes it.
 
-Without torch: see evaluator_process.py.
+This process has no torch: see evaluator_process.py.
 """
 
 import logging
@@ -27,7 +27,7 @@ def run_experiment(grid: Grid, name: str) -> dict[str, Any]:
     """Run the study's experiment of this name to its end; return its summary."""
     study = Study.open(_study_folder())
     experiment = Experiment.open(study, name)
-    # Flower keeps what a ServerApp prints in its database: here people find it.
+    # Flower keeps the ServerApp's output in its database; this log is easier to find.
     with experiment.locked(), also_in(experiment.log, logging.getLogger("flwr")):
         return _run(grid, study, experiment)
 
@@ -37,7 +37,7 @@ def _run(grid: Grid, study: Study, experiment: Experiment) -> dict[str, Any]:
     settings, _ = experiment.settings(len(roster.members))
     secrets = experiment.secrets()
     with EvaluatorProcess(experiment.folder, len(roster.members)) as evaluator:
-        recorder = Recorder(experiment.folder, settings, evaluator, goes_on=True)
+        recorder = Recorder(experiment.folder, settings, evaluator, resumable=True)
         summary = run_strategy(
             grid,
             settings,
@@ -55,7 +55,7 @@ def _run(grid: Grid, study: Study, experiment: Experiment) -> dict[str, Any]:
                 notifier=find_notifier(),
             ),
         )
-    # Its models and the training seed have no further use, and are nobody's business.
+    # Its models and the training seed are confidential and no longer needed.
     shutil.rmtree(experiment.journal, ignore_errors=True)
     return summary
 

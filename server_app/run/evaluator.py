@@ -1,4 +1,4 @@
-"""The coordinator's own judgement: models on the test set, in eval mode."""
+"""Evaluation of models on the coordinator's test set, in eval mode."""
 
 from learning.data import Examples
 from learning.metrics import Metrics
@@ -17,8 +17,8 @@ class Evaluator:
         self._test = self._network.tensors(test) if test is not None and len(test) else None
         self.first_model = ModelState(*self._network.arrays())
 
-    def figures(self, model: ModelState) -> Metrics | None:
-        """Return the model's figures, or nothing where there is no test set."""
+    def evaluate(self, model: ModelState) -> Metrics | None:
+        """Return the model's metrics, or None without a test set."""
         if self._test is None:
             return None
         self._network.load(model.parameters, model.buffers)

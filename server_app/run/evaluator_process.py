@@ -1,7 +1,7 @@
-"""The coordinator's judgement in a process of its own, so that the ServerApp needs no torch.
+"""Evaluation in a process of its own, so that the ServerApp needs no torch.
 
-A ServerApp lives as long as its experiment, and torch would take more memory than all the rest of
-it. The process is needed for the first model; it stays only where there are test data.
+A ServerApp runs as long as its experiment, and torch would take most of its memory. The process
+makes the first model; it ends then, unless there are test data.
 """
 
 import json
@@ -20,8 +20,8 @@ class EvaluatorError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """A model's figures on the test data."""
+class Evaluation:
+    """A model's metrics on the test data; as `learning.metrics.Metrics`, without torch."""
 
     loss: float
     accuracy: float
@@ -29,9 +29,9 @@ class Judgement:
 
 
 class EvaluatorProcess:
-    """Asks another process for the first model, and for figures of models.
+    """Gets the first model and evaluations from another process.
 
-    `folder` is the experiment's: the process reads its settings there, and models pass as files.
+    That process reads its settings in the experiment's `folder`; models are passed as files.
     """
 
     def __init__(self, folder: Path, hospitals: int) -> None:
@@ -56,7 +56,7 @@ class EvaluatorProcess:
         facts = self._ask(first=str(first))
         self.shape, self.classes = tuple(facts["shape"]), int(facts["classes"])
         model = ModelState.from_bytes(first.read_bytes())
-        # In the network's order, which bytes do not keep.
+        # In the network's order, which serialisation does not keep.
         self.first_model = ModelState(
             {name: model.parameters[name] for name in facts["parameters"]},
             {name: model.buffers[name] for name in facts["buffers"]},
@@ -65,13 +65,13 @@ class EvaluatorProcess:
         if not self._has_test:
             self.close()
 
-    def figures(self, model: ModelState) -> Judgement | None:
-        """Return the model's figures, or nothing where there are no test data."""
+    def evaluate(self, model: ModelState) -> Evaluation | None:
+        """Return the model's metrics, or None without test data."""
         if not self._has_test:
             return None
         path = self._files / "model"
         path.write_bytes(model.to_bytes())
-        return Judgement(**self._ask(evaluate=str(path)))
+        return Evaluation(**self._ask(evaluate=str(path)))
 
     def close(self) -> None:
         """End the process and remove the files."""
@@ -92,11 +92,11 @@ class EvaluatorProcess:
     ) -> None:
         self.close()
 
-    def _ask(self, **question: str) -> dict[str, Any]:
+    def _ask(self, **request: str) -> dict[str, Any]:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None  # noqa: S101, PT018 (pipes, see above)
         try:
-            stdin.write(json.dumps(question) + "\n")
+            stdin.write(json.dumps(request) + "\n")
             stdin.flush()
             line = stdout.readline()
         except BrokenPipeError:
@@ -105,7 +105,7 @@ class EvaluatorProcess:
             raise EvaluatorError(
                 f"the evaluator ended with code {self._process.wait()}; see {self._log}"
             )
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise EvaluatorError(str(answer["error"]))
-        return answer
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise EvaluatorError(str(reply["error"]))
+        return reply

@@ -1,8 +1,8 @@
-"""The process that has torch: makes an experiment's first model, and evaluates its aggregates.
+"""The evaluator's process, with torch: makes the first model and evaluates aggregates.
 
     python -m server_app.run.evaluator_worker EXPERIMENT-FOLDER HOSPITALS
 
-One question a line on standard input, one answer a line on standard output; ends with its input.
+Reads one request per line on standard input and writes one reply per line on standard output.
 """
 
 import json
@@ -24,14 +24,14 @@ from .evaluator import Evaluator
 
 
 def main() -> None:
-    """Answer until there are no more questions."""
-    # Answers have the output to themselves: whatever else is printed goes to the log.
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    """Reply until standard input ends."""
+    # Standard output is for replies only: anything else that is printed goes to the log.
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
-    def say(answer: dict[str, Any]) -> None:
-        answers.write(json.dumps(answer) + "\n")
-        answers.flush()
+    def reply(content: dict[str, Any]) -> None:
+        replies.write(json.dumps(content) + "\n")
+        replies.flush()
 
     folder = Path(sys.argv[1])
     experiment = Experiment(folder.name, folder)
@@ -45,13 +45,13 @@ def main() -> None:
         if (given := folder / first_model.GIVEN).exists():
             first = first_model.read(given, first)
     except (DataError, ModelError, SettingsError) as error:
-        say({"error": str(error)})
+        reply({"error": str(error)})
         return
     for line in sys.stdin:
-        question = json.loads(line)
-        if "first" in question:
-            Path(question["first"]).write_bytes(first.to_bytes())
-            say(
+        request = json.loads(line)
+        if "first" in request:
+            Path(request["first"]).write_bytes(first.to_bytes())
+            reply(
                 {
                     "shape": list(task.shape),
                     "classes": task.classes,
@@ -61,14 +61,14 @@ def main() -> None:
                 }
             )
         else:
-            model = ModelState.from_bytes(Path(question["evaluate"]).read_bytes())
-            figures = evaluator.figures(model)
-            assert figures is not None  # noqa: S101 (asked only where there are test data)
-            say(
+            model = ModelState.from_bytes(Path(request["evaluate"]).read_bytes())
+            metrics = evaluator.evaluate(model)
+            assert metrics is not None  # noqa: S101 (requested only with test data)
+            reply(
                 {
-                    "loss": figures.loss,
-                    "accuracy": figures.accuracy,
-                    "balanced_accuracy": figures.balanced_accuracy,
+                    "loss": metrics.loss,
+                    "accuracy": metrics.accuracy,
+                    "balanced_accuracy": metrics.balanced_accuracy,
                 }
             )
 

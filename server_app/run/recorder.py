@@ -1,28 +1,27 @@
-"""What a run leaves behind: runs/<id>/ with settings, metrics, the model and a summary."""
+"""Records a run in its folder: settings, metrics, the model and a summary."""
 
-import json
-import math
-import os
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from safetensors.numpy import save, save_file
 
 from operation import files
 from protocol import __version__
 from protocol.messages import Closed, Trained
 from protocol.model_bytes import ModelState
-from protocol.schedule import Ending, Leg
+from protocol.schedule import Leg
 from server_app.config.run_config import Settings
 from server_app.experiment import first_model
 from strategies.identifiers import HospitalName
 from strategies.session.exchange import Answer
 from strategies.session.observer import LegReport, Observer
 from strategies.session.spool import StoredModel
+
+from .metrics_file import MetricsFile, write_json
+from .run_totals import RunTotals, mean
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -32,7 +31,7 @@ _REPORTED = ("flwr", "torch", "numpy")
 
 
 class Recorder(Observer):
-    """Writes down how an experiment goes, line by line, and sums it up at the end."""
+    """Writes an event line for everything that happens, and a summary at the end."""
 
     def __init__(
         self,
@@ -40,39 +39,26 @@ class Recorder(Observer):
         settings: Settings,
         evaluator: "Evaluator | EvaluatorProcess",
         *,
-        goes_on: bool = False,
+        resumable: bool = False,
     ) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
         self.evaluator = evaluator
         self._settings = settings
-        self._goes_on = goes_on
-        # "x": it never writes into another run's results.
-        path = run_dir / "metrics.jsonl"
-        half_a_line = goes_on and path.exists() and not path.read_bytes().endswith(b"\n")
-        self._metrics = path.open("a" if goes_on else "x", encoding="utf-8")
-        if half_a_line:  # of a run that was killed while it wrote
-            self._metrics.write("\n")
+        self._resumable = resumable
+        self._metrics = MetricsFile(run_dir / "metrics.jsonl", append=resumable)
         self._started = time.monotonic()
-        self._legs = 0
-        self._endings = dict.fromkeys(Ending, 0)
-        self._bytes = {"up": 0, "down": 0}
-        self._readable = 0
-        self._readable_hand_overs = 0
-        self._missing: dict[str, int] = {}
-        self._lost_chains = self._missed_rounds = 0
-        self._client_accuracies: list[float] = []
-        self._held_out: list[float] = []
-        if not goes_on:
-            _write_json(run_dir / "settings.json", settings.as_config())
+        self._totals = RunTotals()
+        if not resumable:
+            write_json(run_dir / "settings.json", settings.as_config())
 
-    # --- what FedDC tells -------------------------------------------------------------------------
+    # --- FedDC's events ---------------------------------------------------------------------------
 
     def started(
         self, experiment: str, hospitals: Mapping[HospitalName, int | None], legs: int
     ) -> None:
-        self._legs = legs
-        self._event(
+        self._totals.legs = legs
+        self._metrics.write(
             "start",
             experiment=experiment,
             legs=legs,
@@ -82,36 +68,33 @@ class Recorder(Observer):
         )
 
     def received(self, leg: Leg, hospital: str, model: StoredModel) -> None:
-        if leg.number == self._legs:
-            figures = self.evaluator.figures(model.load())
-            if figures is not None:
-                self._client_accuracies.append(figures.accuracy)
+        if leg.number == self._totals.legs:
+            metrics = self.evaluator.evaluate(model.load())
+            if metrics is not None:
+                self._totals.client_accuracies.append(metrics.accuracy)
 
     def aggregated(self, leg: Leg, model: ModelState) -> None:
-        if self._goes_on:  # a new experiment can start from it, whatever becomes of this one
+        if self._resumable:  # a new experiment can start from it, even if this one is lost
             data = save(model.parameters | model.buffers)
             files.replace(self.run_dir / first_model.AGGREGATE, data, mode=0o600)
-        figures = self.evaluator.figures(model)
-        if figures is not None:
-            self._event(
+        metrics = self.evaluator.evaluate(model)
+        if metrics is not None:
+            self._metrics.write(
                 "evaluation",
                 leg=leg.number,
                 round=leg.last_round,
-                test_loss=figures.loss,
-                test_accuracy=figures.accuracy,
-                test_balanced_accuracy=figures.balanced_accuracy,
+                test_loss=metrics.loss,
+                test_accuracy=metrics.accuracy,
+                test_balanced_accuracy=metrics.balanced_accuracy,
             )
 
     def leg_ended(self, report: LegReport) -> None:
         leg = report.leg
-        self._endings[leg.ending] += 1
-        self._lost_chains, self._missed_rounds = report.lost_chains, report.missed_rounds
-        for name in report.missing:
-            self._missing[name] = self._missing.get(name, 0) + 1
+        self._totals.add(report)
         for name, answer in report.answers.items():
-            self._account(report, name, answer)
+            self._hospital_event(report, name, answer)
         replies = [a.reply for a in report.answers.values() if isinstance(a.reply, Trained)]
-        self._event(
+        self._metrics.write(
             "leg",
             leg=leg.number,
             ending=leg.ending,
@@ -120,8 +103,8 @@ class Recorder(Observer):
             answered=len(report.answered),
             missing=dict(report.missing),
             parked=list(report.parked),
-            loss=_mean([reply.loss for reply in replies if reply.loss is not None]),
-            accuracy=_mean([r.accuracy for r in replies if r.accuracy is not None]),
+            loss=mean([reply.loss for reply in replies if reply.loss is not None]),
+            accuracy=mean([r.accuracy for r in replies if r.accuracy is not None]),
             lost_chains=report.lost_chains,
             missed_rounds=report.missed_rounds,
             seconds=report.seconds,
@@ -133,7 +116,7 @@ class Recorder(Observer):
         hospitals: Mapping[HospitalName, int | None],
         staying_out: Mapping[str, str],
     ) -> None:
-        self._event(
+        self._metrics.write(
             "generation",
             generation=number,
             hospitals=list(hospitals),
@@ -142,37 +125,22 @@ class Recorder(Observer):
         )
 
     def waiting(self, leg: Leg, problem: str) -> None:
-        self._event("waiting", leg=leg.number, problem=problem)
+        self._metrics.write("waiting", leg=leg.number, problem=problem)
 
     def to_state(self) -> dict[str, Any]:
-        return {
-            "legs": self._legs,
-            "endings": self._endings,
-            "bytes": self._bytes,
-            "readable": self._readable,
-            "readable_hand_overs": self._readable_hand_overs,
-            "missing": self._missing,
-            "client_accuracies": self._client_accuracies,
-            "seconds": time.monotonic() - self._started,
-        }
+        return self._totals.to_state() | {"seconds": time.monotonic() - self._started}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._legs = state["legs"]
-        self._endings = {Ending(ending): count for ending, count in state["endings"].items()}
-        self._bytes = dict(state["bytes"])
-        self._readable = state["readable"]
-        self._readable_hand_overs = state["readable_hand_overs"]
-        self._missing = dict(state["missing"])
-        self._client_accuracies = list(state["client_accuracies"])
+        totals = self._totals = RunTotals.from_state(state)
         self._started -= state["seconds"]
-        # What the killed run wrote of later legs stands above; it is written anew below.
-        self._event("resumed", leg=sum(self._endings.values()), legs=self._legs)
+        # Events of later legs, from the killed run, stand above this line; they are written again.
+        self._metrics.write("resumed", leg=sum(totals.endings.values()), legs=totals.legs)
 
     def closed(self, answers: Mapping[HospitalName, Answer]) -> None:
         for name, answer in answers.items():
             if isinstance(answer.reply, Closed) and answer.reply.held_out_accuracy is not None:
-                self._held_out.append(answer.reply.held_out_accuracy)
-                self._event(
+                self._totals.held_out_accuracies.append(answer.reply.held_out_accuracy)
+                self._metrics.write(
                     "held-out",
                     hospital=name,
                     loss=answer.reply.held_out_loss,
@@ -189,55 +157,37 @@ class Recorder(Observer):
         with files.replacing(self.run_dir / first_model.FINAL) as draft:
             save_file(final.parameters | final.buffers, draft)
         (self.run_dir / first_model.AGGREGATE).unlink(missing_ok=True)
-        figures = self.evaluator.figures(final)
-        hand_overs = self._endings[Ending.HAND_OVER]
+        metrics = self.evaluator.evaluate(final)
         summary = {
             "run_dir": str(self.run_dir.resolve()),
-            "test_accuracy": figures.accuracy if figures else None,
-            "test_balanced_accuracy": figures.balanced_accuracy if figures else None,
-            "test_loss": figures.loss if figures else None,
-            "mean_client_accuracy": _mean(self._client_accuracies),
-            "mean_held_out_accuracy": _mean(self._held_out),
-            "legs": self._legs,
-            "hand_overs": hand_overs,
-            "aggregations": self._endings[Ending.AGGREGATION],
-            "bytes_up": self._bytes["up"],
-            "bytes_down": self._bytes["down"],
-            "sealed": self._readable_hand_overs == 0 if hand_overs else None,
-            "readable_models": self._readable,
-            "missing": self._missing,
-            "lost_chains": self._lost_chains,
-            "missed_rounds": self._missed_rounds,
+            "test_accuracy": metrics.accuracy if metrics else None,
+            "test_balanced_accuracy": metrics.balanced_accuracy if metrics else None,
+            "test_loss": metrics.loss if metrics else None,
+            **self._totals.summary(),
             "seconds": time.monotonic() - self._started,
             "versions": {"feddc": __version__} | {name: version(name) for name in _REPORTED},
         }
         from .accuracy_plot import plot_accuracy  # matplotlib: only now
 
         files.sync_file(plot_accuracy(self.run_dir))
-        _write_json(self.run_dir / "summary.json", summary)
-        # Last, so that whoever waits for it finds everything in place.
-        self._event("end", status="completed", reason="")
-        os.fsync(self._metrics.fileno())
+        write_json(self.run_dir / "summary.json", summary)
+        # Last: a reader that waits for this event finds all files in place.
+        self._metrics.write("end", status="completed", reason="")
         self._metrics.close()
         return summary
 
     def failed(self, reason: str) -> None:
-        """Say why there is no result."""
-        self._event("end", status="failed", reason=reason)
+        """Record why there is no result."""
+        self._metrics.write("end", status="failed", reason=reason)
         self._metrics.close()
 
-    def _account(self, report: LegReport, name: str, answer: Answer) -> None:
-        self._bytes["up"] += answer.bytes_up
-        self._bytes["down"] += answer.bytes_down
+    def _hospital_event(self, report: LegReport, name: str, answer: Answer) -> None:
         reply = answer.reply
         line: dict[str, Any] = {}
         if isinstance(reply, Trained):
             line = reply.model_dump(include={"loss", "accuracy", "held_out_loss"})
             line["held_out_accuracy"] = reply.held_out_accuracy
-            self._readable += not reply.sealed
-            if report.leg.ending is Ending.HAND_OVER:
-                self._readable_hand_overs += not reply.sealed
-        self._event(
+        self._metrics.write(
             "hospital",
             leg=report.leg.number,
             hospital=name,
@@ -248,26 +198,3 @@ class Recorder(Observer):
             bytes_down=answer.bytes_down,
             **line,
         )
-
-    def _event(self, event: str, **fields: object) -> None:
-        line = {"event": event, "time": time.time(), **fields}
-        self._metrics.write(json.dumps(_finite(line)) + "\n")
-        self._metrics.flush()
-
-
-def _mean(values: list[float]) -> float | None:
-    return float(np.mean(values)) if values else None
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN: what is not a number becomes null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    return value
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    text = json.dumps(_finite(dict(content)), indent=2) + "\n"
-    files.replace(path, text.encode())

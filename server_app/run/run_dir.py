@@ -1,4 +1,4 @@
-"""The folder a run writes to: a run never writes into another run's results."""
+"""The results folder of a run, which must not hold another run's results."""
 
 import os
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ _RESULTS = ("settings.json", "metrics.jsonl", "model.safetensors", "accuracy.png
 
 
 def new_run_dir(settings: Settings) -> Path:
-    """Return the folder the settings name, or a new one under runs/; it is not made yet."""
+    """Return the folder that the settings name, or a new one below runs/; do not create it."""
     if not settings.algorithm.run_dir:
         return Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{token_hex(3)}"
     folder = Path(settings.algorithm.run_dir).expanduser()
@@ -21,7 +21,7 @@ def new_run_dir(settings: Settings) -> Path:
     except (OSError, ValueError) as error:
         if isinstance(error, SettingsError):
             raise
-        raise SettingsError(f"run-dir {str(folder)!r} can't be used: {error}") from error
+        raise SettingsError(f"run-dir {str(folder)!r} cannot be used: {error}") from error
     return folder
 
 
@@ -31,6 +31,6 @@ def _check(folder: Path) -> None:
     whole = folder.resolve()
     nearest = next(place for place in (whole, *whole.parents) if place.exists())
     if not nearest.is_dir():
-        raise SettingsError(f"run-dir {folder} can't be made: {nearest} is a file")
+        raise SettingsError(f"run-dir {folder} cannot be created: {nearest} is a file")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise SettingsError(f"run-dir {folder} can't be written: no permission for {nearest}")
+        raise SettingsError(f"run-dir {folder} cannot be written: no permission for {nearest}")

@@ -1,4 +1,4 @@
-"""From settings to a finished experiment, simulated or real: FedDC, its records, its summary."""
+"""Runs FedDC with the given settings, simulated or real, and records the results."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""An experiment with simulated hospitals, as the ServerApp runs it."""
+"""An experiment with simulated hospitals, as run by the ServerApp."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ def run(grid: Grid, settings: Settings) -> dict[str, Any]:
     """Run one experiment on a grid of simulated hospitals; record it and return its summary."""
     algorithm = settings.algorithm
     run_dir = new_run_dir(settings)
-    # Two secrets, each derived one way: neither tells anything about the other.
+    # Two secrets, each derived one way: neither reveals the other.
     route_seed = derive_seed(algorithm.seed, "route")
     training_seed = derive_seed(algorithm.seed, "training")
     dataset = load_dataset(settings.local, algorithm.seed)

@@ -1,1 +1,1 @@
-"""SuperLink, proxy and long polling in the background."""
+"""The coordinator's services: SuperLink, proxy and long polling."""

@@ -1,4 +1,4 @@
-"""SuperLink and proxy in the background: started, looked at, and stopped, children included."""
+"""The services in the background: start them, check them, stop them with all children."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from operation import files, process_group
 from operation.clock import Clock
-from protocol.study.connection import Address
+from protocol.address import Address
 from server_app.study.study_folder import INTERNAL_HOST, Study
 
 from . import nginx
@@ -28,7 +28,7 @@ def start(study: Study, parts: Sequence[Part]) -> None:
     """Start the parts in the background and wait until they answer."""
     _check_ports(study, parts)
     if "proxy" in parts:
-        nginx.prepare(study)  # what is wrong with it is better said here than in a log
+        nginx.prepare(study)  # report a wrong configuration here rather than in a log
     command = [
         sys.executable,
         "-P",
@@ -56,23 +56,23 @@ def wait_until_it_answers(
     supervisor: subprocess.Popen[bytes] | None = None,
     clock: Clock | None = None,
 ) -> None:
-    """Wait until all parts answer; ServiceError says why they don't."""
+    """Wait until all parts answer; raise ServiceError with the reason if they do not."""
     clock = clock or Clock()
     deadline = clock.now() + _START_SECONDS
     while not all(answers(study, part) for part in parts):
         if supervisor is not None and supervisor.poll() is not None:
             said = (study.logs / "start.log").read_text(errors="replace").strip()
-            raise ServiceError(said.splitlines()[-1] if said else "the service ended at once")
+            raise ServiceError(said.splitlines()[-1] if said else "the services ended at once")
         if clock.now() > deadline:
             stop(study)
             raise ServiceError(
-                f"no answer after {_START_SECONDS:.0f} s, and stopped; see {study.logs}"
+                f"no answer after {_START_SECONDS:.0f} s; stopped again, see {study.logs}"
             )
         clock.sleep(_LOOK_SECONDS)
 
 
 def stop(study: Study) -> bool:
-    """Stop everything of the study on this machine; say whether anything was running."""
+    """Stop all processes of the study on this machine; return whether any was running."""
     was_up = False
     for name in _NAMES:
         if (pid := holders(lock_file(study, name)).get("supervisor")) is None:
@@ -92,7 +92,7 @@ def stop(study: Study) -> bool:
 
 
 def running(study: Study) -> dict[str, int]:
-    """Return the process numbers of what runs in the background or in a container like this one."""
+    """Return the process ids of the services, in the background or in this container."""
     found: dict[str, int] = {}
     for name in _NAMES:
         found |= holders(lock_file(study, name))
@@ -100,7 +100,7 @@ def running(study: Study) -> dict[str, int]:
 
 
 def answers(study: Study, part: Part) -> bool:
-    """Say whether a part answers, with the certificate that hospitals will see."""
+    """Return whether a part answers, with the certificate that hospitals will see."""
     if part == "superlink":
         host, port = INTERNAL_HOST, study.file.internal_port
         request = b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n"
@@ -141,11 +141,11 @@ def _check_ports(study: Study, parts: Sequence[Part]) -> None:
                 probe.bind((host, port))
             except PermissionError as error:
                 raise ServiceError(
-                    f"port {port} is for root only: set {key} in study.toml to one above 1023, "
-                    "and forward to it"
+                    f"port {port} needs root: set {key} in study.toml to a port above 1023, and "
+                    "forward to it"
                 ) from error
             except OSError as error:
                 raise ServiceError(
-                    f"{host}:{port} can't be used: {error.strerror}; stop what uses it, or "
-                    f"change {key} in study.toml"
+                    f"{host}:{port} cannot be used: {error.strerror}; stop the program that uses "
+                    f"it, or change {key} in study.toml"
                 ) from error

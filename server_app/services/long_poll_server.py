@@ -10,19 +10,17 @@ hospitals a few seconds.
 import argparse
 import asyncio
 import logging
-import signal
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
-import uvicorn
 
 from operation.flower.pull_request import node_of
-from protocol.study.connection import Address
+from operation.http_server import HttpServer
+from protocol.address import Address
 
 from .long_poll import PATH, LongPollGateway, PollReply
 
@@ -38,7 +36,7 @@ Send = Callable[[Event], Awaitable[None]]
 
 
 async def serve(listen: Address, superlink: Address, authority: Path) -> None:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until SIGTERM, SIGINT or SIGHUP."""
     client = httpx.AsyncClient(
         base_url=f"https://{superlink}",
         verify=ssl.create_default_context(cafile=str(authority)),
@@ -51,22 +49,8 @@ async def serve(listen: Address, superlink: Address, authority: Path) -> None:
         loop = asyncio.get_running_loop()
         where = (listen.host, listen.port)
         await loop.create_datagram_endpoint(lambda: gateway, local_addr=where)
-        config = uvicorn.Config(
-            _PollEndpoint(gateway),
-            http="h11",
-            ws="none",
-            lifespan="off",
-            access_log=False,
-            log_config=None,
-            log_level="warning",
-            proxy_headers=False,
-            server_header=False,
-            date_header=False,
-            # Longer than the proxy's own limit, so that the proxy never uses a closed connection.
-            timeout_keep_alive=120,
-            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
-        )
-        await _Server(config, gateway).serve(sockets=[socket.create_server(where, backlog=512)])
+        listener = socket.create_server(where, backlog=512)
+        await _Server(gateway).serve(sockets=[listener])
 
 
 class _PollEndpoint:
@@ -118,22 +102,21 @@ async def _reply(send: Send, reply: PollReply) -> None:
     await send({"type": "http.response.body", "body": reply.body})
 
 
-class _Server(uvicorn.Server):
-    """Uvicorn that releases all held polls before it shuts down."""
+class _Server(HttpServer):
+    """An HTTP server that releases all held polls before it shuts down."""
 
-    def __init__(self, config: uvicorn.Config, gateway: LongPollGateway) -> None:
-        super().__init__(config)
+    def __init__(self, gateway: LongPollGateway) -> None:
+        super().__init__(
+            _PollEndpoint(gateway),
+            shutdown_seconds=_SHUTDOWN_SECONDS,
+            # Longer than the proxy's own limit, so that the proxy never uses a closed connection.
+            keep_alive_seconds=120,
+        )
         self._gateway = gateway
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._gateway.close()
         await super().shutdown(sockets)
-
-    @contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self.handle_exit)
-        yield
 
 
 def main() -> None:

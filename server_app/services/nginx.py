@@ -1,7 +1,7 @@
-"""The reverse proxy's configuration: from outside, Flower's Fleet API and nothing else.
+"""The configuration of the reverse proxy: it passes Flower's Fleet API and nothing else.
 
-Behind the same port of the SuperLink is its Control API, which starts runs and asks nobody who
-they are. It must not be reachable from outside.
+The SuperLink serves its Control API on the same port. That API starts runs without
+authentication, so it must not be reachable from outside.
 """
 
 import os
@@ -11,17 +11,17 @@ import subprocess
 from operation import files
 from server_app.study.study_folder import Study
 
-# Flower's chunks are 5 MiB, and a chunk travels with little beside it.
+# Flower's chunks have 5 MiB, and a request holds one chunk with little overhead.
 BODY_LIMIT = "8m"
 CONFIGURATION = "nginx.conf"
 _MODULES = ("fastcgi", "uwsgi", "scgi")
-_SEEN_BY_THE_PROXY = ("server.pem", "server.key", "ca.crt")
+_NEEDED_BY_THE_PROXY = ("server.pem", "server.key", "ca.crt")
 
 _TEMPLATE = """\
 # Written by `feddc coordinator up`; changes are overwritten. Paths are seen from this folder.
 daemon off;
 {user}pid nginx.pid;
-# Not its warnings: it has one for every piece of a model that waits on the disk.
+# No warnings: there is one for every chunk of a model that is buffered on disk.
 error_log stderr error;
 worker_processes 2;
 
@@ -35,7 +35,7 @@ http {{
     client_body_temp_path temp/body;
     proxy_temp_path temp/proxy;
 {temp_paths}
-    # Only what was refused or failed: hospitals ask several times a minute.
+    # Only refused and failed requests: hospitals poll several times a minute.
     map $status $remarkable {{
         ~^2 0;
         default 1;
@@ -48,10 +48,10 @@ http {{
         keepalive 32;
     }}
 
-    # The pieces of models, each 5 MiB and in the SuperLink's memory several times over: so many
-    # at once and no more. Who is turned away (502) tries again after a second or so.
-    upstream superlink-pieces {{
-        zone superlink-pieces 64k;
+    # The chunks of models: each has 5 MiB and takes several times that in the SuperLink's memory,
+    # so their number is limited. Clients retry after a 502.
+    upstream superlink-chunks {{
+        zone superlink-chunks 64k;
         server {superlink} max_conns=8;
         keepalive 8;
     }}
@@ -96,12 +96,12 @@ http {{
 
         # The path is written anew from what was matched: no other spelling of it, and no
         # query, ever reaches the SuperLink.
-        location ~ ^/v1/fleet/(?<piece>(push|pull)-object)$ {{
+        location ~ ^/v1/fleet/(?<chunk>(push|pull)-object)$ {{
             limit_except POST {{
                 deny all;
             }}
-            proxy_pass https://superlink-pieces/v1/fleet/$piece;
-            # A slow hospital must not keep one of the few places.
+            proxy_pass https://superlink-chunks/v1/fleet/$chunk;
+            # A slow hospital must not occupy one of the few connections.
             proxy_request_buffering on;
             proxy_max_temp_file_size {body_limit};
         }}
@@ -133,12 +133,12 @@ http {{
 
 
 class ProxyError(Exception):
-    """The proxy can't be started; the message says what to do."""
+    """The proxy cannot be started; the message says what to do."""
 
 
 def find_nginx() -> str:
-    """Return the path of nginx; ProxyError says how to get it."""
-    # Not every user has the system's programs on the search path.
+    """Return the path of nginx; ProxyError says how to install it."""
+    # The search path of many users lacks the system's programs.
     path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin"))
     if (found := shutil.which("nginx", path=path)) is None:
         raise ProxyError(
@@ -151,12 +151,12 @@ def find_nginx() -> str:
 def configuration(
     study: Study, *, tls: str = "../tls", without: tuple[str, ...] = (), as_root: bool = False
 ) -> str:
-    """Return the proxy's configuration; modules it was built without are not configured."""
+    """Return the proxy's configuration, without the modules that this nginx lacks."""
     temp_paths = [
         f"    {name}_temp_path temp/{name};\n" for name in _MODULES if name not in without
     ]
     return _TEMPLATE.format(
-        # As root its workers would become another user, who can't read the study's folder.
+        # As root its workers would become another user, who cannot read the study's folder.
         user="user root;\n" if as_root else "",
         temp_paths="".join(temp_paths),
         tls=tls,
@@ -168,7 +168,7 @@ def configuration(
 
 
 def prepare(study: Study) -> list[str]:
-    """Write the configuration for the nginx of this machine; return the command that starts it."""
+    """Write the configuration for this machine's nginx; return the command that starts it."""
     nginx = find_nginx()
     built = subprocess.run([nginx, "-V"], capture_output=True, text=True, check=False)  # noqa: S603
     without = tuple(name for name in _MODULES if f"--without-http_{name}_module" in built.stderr)
@@ -178,14 +178,14 @@ def prepare(study: Study) -> list[str]:
     command = [nginx, "-p", f"{study.proxy}/", "-c", CONFIGURATION, "-e", "stderr"]
     tried = subprocess.run([*command, "-t", "-q"], capture_output=True, text=True, check=False)  # noqa: S603
     if tried.returncode:
-        raise ProxyError(f"nginx does not take its configuration: {_first_line(tried.stderr)}")
+        raise ProxyError(f"nginx rejects its configuration: {_first_line(tried.stderr)}")
     return command
 
 
 def prepare_for_container(study: Study) -> None:
-    """Put all that a proxy in a container of its own may see into its folder, and no more."""
+    """Put the files that a proxy in its own container needs, and no others, into its folder."""
     files.make_folder(study.proxy)
-    for name in _SEEN_BY_THE_PROXY:
+    for name in _NEEDED_BY_THE_PROXY:
         files.replace(study.proxy / name, (study.tls / name).read_bytes(), mode=0o600)
     files.replace(study.proxy / CONFIGURATION, configuration(study, tls=".").encode())
 

@@ -1,4 +1,4 @@
-"""Who runs the coordinator's services: a lock that goes with its process, however that ends."""
+"""The lock of the coordinator's supervisor; it is released when its process ends."""
 
 import json
 import os
@@ -9,11 +9,11 @@ from operation.locks import LockHeld, ProcessLock, lock_holder
 
 
 class AlreadyUp(Exception):
-    """Another process holds the lock."""
+    """Another supervisor is running."""
 
 
 class ServiceLock:
-    """Held by the supervisor while it lives; the file has the numbers of its processes."""
+    """Held by the supervisor while it runs; the file holds the ids of its processes."""
 
     def __init__(self, path: Path) -> None:
         files.make_folder(path.parent)
@@ -36,7 +36,7 @@ class ServiceLock:
 
 
 def holders(path: Path) -> dict[str, int]:
-    """Return the numbers of the processes behind a lock; none if nobody holds it."""
+    """Return the ids of the processes behind a lock; empty if it is free."""
     try:
         found: dict[str, int] = json.loads(lock_holder(path) or "{}")
     except ValueError:  # read while it is written

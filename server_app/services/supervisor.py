@@ -1,4 +1,4 @@
-"""SuperLink and proxy kept running by one process, which writes their logs and clears up."""
+"""The supervisor: one process that keeps the services running and writes their logs."""
 
 import logging
 import os
@@ -25,11 +25,11 @@ _POLL_SECONDS = 0.5
 
 
 class ServiceError(Exception):
-    """The service did not start or stop; the message says why and what to do."""
+    """A service did not start; the message says why and what to do."""
 
 
 def serve(study: Study, parts: Sequence[Part], *, terminal: bool) -> int:
-    """Keep the parts running until a signal asks to end; return the signal's number."""
+    """Keep the parts running until a signal arrives; return the signal's number."""
     name = "-".join(parts)
     with ServiceLock(lock_file(study, name)) as lock:
         file = "coordinator" if len(parts) > 1 else name
@@ -65,7 +65,7 @@ def _program(study: Study, part: Part, lock: ServiceLock, logger: logging.Logger
         )
 
     def clear() -> None:
-        # A ServerApp that outlived its SuperLink would go on writing to its experiment's folder.
+        # A ServerApp that outlived its SuperLink would still write to its experiment's folder.
         process_group.end_all(study.flower_home)
 
     return Program(
@@ -106,13 +106,13 @@ def _long_poll(study: Study, logger: logging.Logger) -> Program:
         f"--superlink={study.superlink_address}",
         f"--authority={study.authority}",
     ]
-    # Without Flower's folder, by which the SuperLink's processes are known: it may outlive them.
+    # Without the mark by which the SuperLink's processes are found: it may outlive them.
     paths = {"PYTHONPATH": environment(study)["PYTHONPATH"]}
     return Program("long-poll", lambda: command, dict(os.environ) | paths, logger, explain=_explain)
 
 
 def _register(study: Study, logger: logging.Logger) -> None:
-    """Let the SuperNodes of all members connect, as soon as the SuperLink answers."""
+    """Register the SuperNodes of all members as soon as the SuperLink answers."""
     # In a process of its own: Flower's modules would stay in this one's memory for months.
     command = [
         *_own("operation.supervision"),

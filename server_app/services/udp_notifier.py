@@ -9,7 +9,7 @@ import socket
 import time
 from contextlib import suppress
 
-from protocol.study.connection import Address
+from protocol.address import Address
 from strategies.session.reply_notifier import ReplyNotifier
 
 ADDRESS_VARIABLE = "FEDDC_LONG_POLL"  # HOST:PORT, for the ServerApp that the SuperLink starts

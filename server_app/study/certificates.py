@@ -1,6 +1,6 @@
-"""The coordinator's own certificate authority, and the certificate of its servers.
+"""The study's own certificate authority, and the certificate of its server.
 
-Hospitals pin the authority, so that the server's certificate can be renewed without them.
+Hospitals pin the authority, so the server's certificate can be renewed without them.
 """
 
 import ipaddress
@@ -23,17 +23,17 @@ from operation import files
 
 _AUTHORITY_YEARS = 10
 _SERVER_DAYS = 825
-RENEW_DAYS = 90  # a server certificate with less than this left is renewed by `up`
-_CLOCKS_DIFFER = timedelta(hours=1)
+RENEW_DAYS = 90  # `up` renews a server certificate with fewer days left
+_CLOCK_SKEW = timedelta(hours=1)
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 class CertificateError(Exception):
-    """A key or certificate in the study's folder is missing or wrong."""
+    """A key or certificate in the study's folder is missing or damaged."""
 
 
 def make_authority(folder: Path, study: str) -> None:
-    """Make the authority's key and certificate in a new folder; nothing is overwritten."""
+    """Create the authority's key and certificate; existing files are not overwritten."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"FedDC study {study}"[:64])])
     now = datetime.now(UTC)
@@ -43,7 +43,7 @@ def make_authority(folder: Path, study: str) -> None:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCKS_DIFFER)
+        .not_valid_before(now - _CLOCK_SKEW)
         .not_valid_after(now + timedelta(days=365 * _AUTHORITY_YEARS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
@@ -55,7 +55,7 @@ def make_authority(folder: Path, study: str) -> None:
 
 
 def make_server_certificate(folder: Path, host: str) -> None:
-    """Make a new key and certificate for the server, in place of those that are there."""
+    """Create a new key and certificate for the server, and replace the present ones."""
     authority, authority_key = _authority(folder)
     key = ec.generate_private_key(ec.SECP256R1())
     now = datetime.now(UTC)
@@ -67,7 +67,7 @@ def make_server_certificate(folder: Path, host: str) -> None:
         .issuer_name(authority.subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCKS_DIFFER)
+        .not_valid_before(now - _CLOCK_SKEW)
         .not_valid_after(end)
         .add_extension(x509.SubjectAlternativeName(_names((host, *_LOCAL))), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -85,28 +85,28 @@ def make_server_certificate(folder: Path, host: str) -> None:
 
 
 def why_renew(folder: Path, host: str) -> str:
-    """Say why the server's certificate should be renewed; nothing if it is good."""
+    """Return why the server's certificate must be renewed; empty if it is valid."""
     try:
         certificate = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
         key = load_pem_private_key((folder / "server.key").read_bytes(), None)
     except (OSError, ValueError):
-        return "there is none that can be read"
+        return "it is missing or unreadable"
     if key.public_key() != certificate.public_key():
-        return "its key is another's"  # renewing was interrupted between the two files
+        return "its key does not match"  # renewing was interrupted between the two files
     try:
         certificate.verify_directly_issued_by(_authority(folder)[0])
-    except Exception:  # the library raises several kinds, and all mean the same
-        return "the authority did not issue it"
+    except Exception:  # the library raises exceptions of several kinds
+        return "another authority issued it"
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     if any(name not in names for name in _names((host, *_LOCAL))):
-        return f"it is not for {host}"
+        return f"it does not cover {host}"
     if (left := days_left(folder)) < RENEW_DAYS:
-        return f"it ends in {left} days"
+        return f"it expires in {left} days"
     return ""
 
 
 def days_left(folder: Path) -> int:
-    """Return how many days the server's certificate is still good for."""
+    """Return for how many days the server's certificate is still valid."""
     certificate = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
     return (certificate.not_valid_after_utc - datetime.now(UTC)).days
 

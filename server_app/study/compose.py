@@ -1,80 +1,34 @@
-"""The study's compose file: the coordinator in containers, for those who prefer them.
+"""The study's compose file, for a machine that has the images but not the project.
 
-The same as docker/coordinator/compose.yaml of the project, for a machine that has only the images.
+It is the project's docker/coordinator/compose.yaml with this study's values as defaults. The wheel
+holds a copy of that file beside this module.
 """
 
 import os
-
-from protocol import __version__
+import re
+from pathlib import Path
 
 from .study_folder import Study
 
-_TEMPLATE = """\
-# The coordinator of this study in containers; the project's docs/containers.md says more.
-# `docker compose up -d`, then `docker compose exec superlink feddc coordinator status`.
-name: feddc-coordinator
-
-x-hardened: &hardened
-  init: true
-  restart: unless-stopped
-  read_only: true
-  cap_drop: [ALL]
-  security_opt: ["no-new-privileges:true"]
-  user: "${{FEDDC_UID:-{uid}}}:${{FEDDC_GID:-{gid}}}"  # the owner of this folder
-  logging:
-    driver: local
-    options: {{max-size: 10m, max-file: "5"}}
-
-services:
-  superlink:
-    <<: *hardened
-    image: feddc/superlink:${{FEDDC_VERSION:-{version}}}
-    # The SuperLink listens on the loopback that it shares with the proxy, and nowhere else.
-    network_mode: service:network
-    stop_grace_period: 45s
-    volumes:
-      - .:/study${{FEDDC_LABEL:-}}
-      - proxy:/study/proxy
-    tmpfs: ["/tmp:size=1g,mode=1777,nosuid,nodev"]
-    mem_limit: ${{FEDDC_MEMORY:-8g}}
-    pids_limit: 512
-
-  proxy:
-    <<: *hardened
-    image: feddc/proxy:${{FEDDC_VERSION:-{version}}}
-    network_mode: service:network
-    depends_on:
-      superlink: {{condition: service_healthy}}
-    volumes:
-      - proxy:/proxy:ro
-    tmpfs: ["/tmp:size=1g,mode=1777,noexec,nosuid,nodev"]  # pieces of models on their way
-    mem_limit: 1200m
-    pids_limit: 32
-
-  network:  # held apart, so that each of the two can be restarted alone
-    <<: *hardened
-    image: feddc/proxy:${{FEDDC_VERSION:-{version}}}
-    entrypoint: [sleep, infinity]
-    healthcheck: {{test: [CMD, "true"], start_period: 10s, start_interval: 1s}}
-    ports: ["{port}:{listen}"]
-    mem_limit: 32m
-    pids_limit: 16
-
-volumes:
-  # All that the proxy sees, in memory: its configuration, the server's key and certificate.
-  proxy:
-    driver_opts:
-      type: tmpfs
-      device: tmpfs
-      o: "size=1m,uid=${{FEDDC_UID:-{uid}}},mode=0700,noexec,nosuid,nodev"
-"""
+_PROJECTS = Path(__file__).parents[2] / "docker" / "coordinator" / "compose.yaml"
+_INSTALLED = Path(__file__).with_name("compose.yaml")
+# A service's key and the deeper lines below it: without the project, nothing can be built.
+_BUILD = re.compile(r"^    build:.*\n(?:      .*\n)*", re.MULTILINE)
+_PORTS = '"${FEDDC_PORT:-8443}:${FEDDC_PORT:-8443}"'
 
 
 def compose_file(study: Study) -> str:
-    return _TEMPLATE.format(
-        version=__version__,
-        port=study.address.port,
-        listen=study.file.listen.rpartition(":")[2],
-        uid=os.geteuid(),
-        gid=os.getegid(),
-    )
+    """Return the compose file of a study whose folder it will be in."""
+    source = _INSTALLED if _INSTALLED.exists() else _PROJECTS
+    text = _BUILD.sub("", source.read_text(encoding="utf-8"))
+    listen = study.file.listen.rpartition(":")[2]
+    values = {
+        "${FEDDC_FOLDER:-./study}": ".",
+        "${FEDDC_UID:-10004}": f"${{FEDDC_UID:-{os.geteuid()}}}",
+        "${FEDDC_GID:-10004}": f"${{FEDDC_GID:-{os.getegid()}}}",
+        _PORTS: f'"{study.address.port}:{listen}"',
+    }
+    for default, own in values.items():
+        assert default in text, f"{source} has no {default}"  # noqa: S101 (our own file)
+        text = text.replace(default, own)
+    return text

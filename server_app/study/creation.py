@@ -1,4 +1,4 @@
-"""Setting up a study: identity, certificates, settings and the files that go with them."""
+"""Creation of a study: its folder with identity, certificates and settings."""
 
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from server_app.experiment.experiment_folder import deployed_keys
 
 from . import certificates
 from .compose import compose_file
-from .study_folder import Study, StudyError, StudyFile
+from .study_file import StudyFile
+from .study_folder import Study, StudyError
 
 _GROUPS: tuple[tuple[str, type[SettingsGroup]], ...] = (
     ("The task: fill this in", TaskSettings),
@@ -21,8 +22,10 @@ _GROUPS: tuple[tuple[str, type[SettingsGroup]], ...] = (
 )
 
 
-def found(folder: Path, *, name: str, address: str, listen: str, internal_port: int) -> Study:
-    """Make a study's folder; what is there already is never overwritten."""
+def create_study(
+    folder: Path, *, name: str, address: str, listen: str, internal_port: int
+) -> Study:
+    """Create a study's folder; existing files are never overwritten."""
     folder = folder.expanduser().absolute()
     try:
         file = StudyFile.parse(
@@ -39,7 +42,7 @@ def found(folder: Path, *, name: str, address: str, listen: str, internal_port: 
     for existing in ("study.toml", "identity.key", "tls"):
         if (folder / existing).exists():
             raise StudyError(
-                f"{folder / existing} is already there, and is never overwritten: choose another "
+                f"{folder / existing} already exists and is never overwritten: choose another "
                 "--study"
             )
     study = Study(folder, file)
@@ -51,8 +54,8 @@ def found(folder: Path, *, name: str, address: str, listen: str, internal_port: 
     files.write_new(study.identity_file, Identity.generate().to_bytes())
     files.write_new(study.settings_file, settings_template().encode(), mode=0o644)
     files.write_new(folder / "compose.yaml", compose_file(study).encode(), mode=0o644)
-    # Last: with it, the folder is a study's.
-    files.write_new(folder / "study.toml", _toml(file).encode(), mode=0o644)
+    # Last: it marks the folder as a study's.
+    files.write_new(folder / "study.toml", file.to_toml().encode(), mode=0o644)
     study.write_connection()
     files.sync_folder(folder)
     return study
@@ -72,7 +75,3 @@ def settings_template() -> str:
         lines += ["", f"# {title}", *toml_lines(fields, defaults)]
         written |= fields.keys()
     return "\n".join(lines) + "\n"
-
-
-def _toml(file: StudyFile) -> str:
-    return "\n".join(toml_lines(file.fields(), file.as_config())) + "\n"

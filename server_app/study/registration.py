@@ -1,4 +1,4 @@
-"""Which SuperNodes may connect: those of the members, by their transport keys."""
+"""Registration of the members' SuperNodes, by their transport keys: no others may connect."""
 
 import sys
 import time
@@ -24,8 +24,8 @@ class Changes:
     registered: tuple[str, ...]
     unregistered: tuple[str, ...]
 
-    def told(self) -> list[str]:
-        """Say what has changed, for people."""
+    def lines(self) -> list[str]:
+        """Describe the changes, one line for each kind."""
         lines = {
             "May connect from now on": self.registered,
             "May no longer connect": self.unregistered,
@@ -43,17 +43,17 @@ def superlink_is_up(study: Study) -> bool:
 def control(study: Study) -> ControlApi:
     """Connect to the study's SuperLink; NotUp if it does not answer."""
     if not superlink_is_up(study):
-        raise NotUp("the coordinator is not up: `feddc coordinator up`")
+        raise NotUp("the coordinator is not up: start it with `feddc coordinator up`")
     return ControlApi(study.superlink_address, authority=study.authority.read_bytes())
 
 
 def register_members(study: Study) -> Changes:
-    """Make the registered SuperNodes those of the present members."""
+    """Register the SuperNodes of new members, and unregister those of removed ones."""
     api = control(study)
     try:
         return _register(api, study)
     except RequestError as error:
-        raise StudyError(f"the SuperLink did not do as asked: {explain(error)}") from error
+        raise StudyError(f"SuperLink request failed: {explain(error)}") from error
 
 
 def _register(api: ControlApi, study: Study) -> Changes:
@@ -75,7 +75,7 @@ def main() -> None:
     deadline = time.monotonic() + _START_SECONDS
     while not superlink_is_up(study) and time.monotonic() < deadline:
         time.sleep(0.2)
-    sys.stdout.write("\n".join(register_members(study).told()))
+    sys.stdout.write("\n".join(register_members(study).lines()))
 
 
 if __name__ == "__main__":

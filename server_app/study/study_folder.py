@@ -1,50 +1,25 @@
-"""A study's folder: who the coordinator is, where it is reached, who takes part, what was run."""
+"""A study's folder: the coordinator's identity, its address, the members and the experiments."""
 
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationInfo, field_validator
-
 from operation import files
-from operation.config import Scalar, SettingsError, SettingsGroup
+from operation.config import Scalar, SettingsError
+from protocol.address import Address
 from protocol.keys import Identity, InvalidKey
-from protocol.study.connection import Address, Connection
-from protocol.study.roster import Roster, RosterError, check_name
+from protocol.study.connection import Connection
+from protocol.study.roster import Roster, RosterError
 
-DEFAULT_FOLDER = Path("study")
-FOLDER_VARIABLE = "FEDDC_STUDY"  # tells the ServerApp, which the SuperLink starts, where it is
+from .study_file import StudyFile
+
+FOLDER_VARIABLE = "FEDDC_STUDY"  # the study's folder, for the ServerApp that the SuperLink starts
 INTERNAL_HOST = "127.0.0.1"
 
 
 class StudyError(Exception):
-    """Something in the study's folder is missing or wrong; the message says what to do."""
-
-
-class StudyFile(SettingsGroup):
-    """study.toml."""
-
-    name: str = Field(description="the study, as the roster calls it")
-    address: str = Field(description="where hospitals reach the coordinator, HOST:PORT")
-    listen: str = Field(description="where the proxy listens on this machine")
-    internal_port: int = Field(
-        28000,
-        ge=1,
-        le=65534,
-        description="port of the SuperLink, on this machine only; long polling uses the next one",
-    )
-
-    @field_validator("name")
-    @classmethod
-    def _fits_a_roster(cls, name: str) -> str:
-        return check_name(name)
-
-    @field_validator("address", "listen")
-    @classmethod
-    def _is_an_address(cls, text: str, info: ValidationInfo) -> str:
-        Address.parse(text)
-        return text
+    """A file in the study's folder is missing or wrong; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -64,13 +39,13 @@ class Study:
             return Study(folder, StudyFile.parse(values, source=str(path)))
         except FileNotFoundError as error:
             raise StudyError(
-                f"{folder} is not a study's folder: give --study, or make one with "
+                f"{folder} is not a study's folder: give --study, or create one with "
                 "`feddc coordinator init`"
             ) from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise StudyError(f"{path}: not TOML: {error}") from error
         except OSError as error:
-            raise StudyError(f"{path}: {error.strerror}; run this as its owner") from error
+            raise StudyError(f"{path}: {error.strerror}; run this command as its owner") from error
         except SettingsError as error:
             raise StudyError(str(error)) from error
 
@@ -80,17 +55,17 @@ class Study:
 
     @property
     def address(self) -> Address:
-        """Where hospitals reach the coordinator."""
+        """The address at which hospitals reach the coordinator."""
         return Address.parse(self.file.address)
 
     @property
     def superlink_address(self) -> str:
-        """Where this machine, and no other, reaches the SuperLink."""
+        """The SuperLink's address, reachable from this machine only."""
         return f"{INTERNAL_HOST}:{self.file.internal_port}"
 
     @property
     def long_poll_address(self) -> Address:
-        """Where the proxy and the ServerApp, on this machine, reach the long-poll gateway."""
+        """The long-poll gateway's address, for the proxy and the ServerApp on this machine."""
         return Address(INTERNAL_HOST, self.file.internal_port + 1)
 
     @property
@@ -107,7 +82,7 @@ class Study:
 
     @property
     def for_hospitals(self) -> Path:
-        """What is sent to the hospitals; nothing in it is secret."""
+        """The files to send to every hospital; none is secret."""
         return self.folder / "for-hospitals"
 
     @property
@@ -116,7 +91,7 @@ class Study:
 
     @property
     def authority(self) -> Path:
-        """The certificate that hospitals know the coordinator by."""
+        """The certificate of the authority, which hospitals pin."""
         return self.tls / "ca.crt"
 
     @property
@@ -149,29 +124,29 @@ class Study:
             return Identity.from_bytes(self.identity_file.read_bytes())
         except FileNotFoundError as error:
             raise StudyError(
-                f"{self.identity_file}: not there; restore it from your backup"
+                f"{self.identity_file} is missing; restore it from your backup"
             ) from error
         except (OSError, InvalidKey) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise StudyError(f"{self.identity_file}: {reason}") from error
 
     def roster(self) -> Roster:
-        """Return the roster that was last written."""
+        """Return the last signed roster."""
         try:
             roster = Roster.from_signed(self.roster_file.read_bytes())
         except FileNotFoundError as error:
             raise StudyError(
-                "there is no roster yet: enrol the hospitals, then `feddc coordinator roster`"
+                "there is no roster yet: enrol the hospitals, then run `feddc coordinator roster`"
             ) from error
         except (OSError, RosterError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             raise StudyError(f"{self.roster_file}: {reason}") from error
         if roster.coordinator != self.identity().public:
-            raise StudyError(f"{self.roster_file}: signed by another identity than identity.key")
+            raise StudyError(f"{self.roster_file}: not signed by the identity in identity.key")
         return roster
 
     def settings(self) -> dict[str, Scalar]:
-        """Return the settings of the study's experiments, unchecked but for their form."""
+        """Return the values in settings.toml; only their form is checked."""
         path = self.settings_file
         try:
             values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -187,7 +162,7 @@ class Study:
         return values
 
     def connection(self) -> Connection:
-        """Return what hospitals need to connect."""
+        """Return the signed address and certificate that hospitals need to connect."""
         try:
             certificate = self.authority.read_text()
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The members of a study: the cards that were accepted, and the roster made of them."""
+"""The members of a study: their cards, and the roster made of them."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +13,7 @@ ROSTER_NAME = "roster"
 
 
 class EnrolmentError(Exception):
-    """A card was not accepted; the message says why and what to do."""
+    """A card or a member was refused; the message says why and what to do."""
 
 
 def read_card(path: Path) -> Card:
@@ -35,12 +35,14 @@ def enrolled(study: Study) -> list[Card]:
         except OSError as error:
             raise StudyError(f"{path}: {error.strerror}") from error
         except CardError as error:
-            raise StudyError(f"{path}: {error}; `feddc coordinator enrol` it again") from error
+            raise StudyError(
+                f"{path}: {error}; run `feddc coordinator enrol` for this hospital again"
+            ) from error
     return sorted(cards, key=lambda card: card.name)
 
 
 def check_new(card: Card, members: Iterable[Card], coordinator: bytes) -> None:
-    """Refuse a card that could not stand on one roster with the others."""
+    """Refuse a card that cannot be on one roster with the others."""
     if card.identity == coordinator:
         raise EnrolmentError("its identity is the coordinator's own")
     for member in members:
@@ -48,9 +50,9 @@ def check_new(card: Card, members: Iterable[Card], coordinator: bytes) -> None:
             if member.identity != card.identity:
                 raise EnrolmentError(
                     f"{card.name} is a member with another identity, {member.fingerprint}: if it "
-                    f"lost its key, `feddc coordinator remove {card.name!r}` first"
+                    f"lost its key, run `feddc coordinator remove {card.name!r}` first"
                 )
-        elif _spoken(member.name) == _spoken(card.name):
+        elif _normalised(member.name) == _normalised(card.name):
             raise EnrolmentError(f"its name differs from {member.name} in capitals or spaces only")
         elif member.identity == card.identity:
             raise EnrolmentError(f"its identity is that of {member.name}")
@@ -65,19 +67,19 @@ def add(study: Study, card: Card) -> None:
 
 def remove(study: Study, name: str) -> None:
     if name not in {card.name for card in enrolled(study)}:
-        names = ", ".join(card.name for card in enrolled(study)) or "nobody"
-        raise EnrolmentError(f"{name} is not a member; there are {names}")
+        names = ", ".join(card.name for card in enrolled(study)) or "none"
+        raise EnrolmentError(f"{name} is not a member; the members are: {names}")
     (study.members / f"{name}.json").unlink()
     files.sync_folder(study.members)
 
 
 def write_roster(study: Study) -> tuple[Roster, bool]:
-    """Sign a roster of the present members, in a new generation if they changed; say whether so."""
+    """Sign a roster of the present members; return it, and whether it opens a new generation."""
     identity = study.identity()
     members = [Member(card.name, card.identity) for card in enrolled(study)]
     if len(members) < 2:
         raise EnrolmentError(
-            f"a study has at least 2 members, this one has {len(members)}: "
+            f"a study has at least 2 members, this one has {len(members)}: enrol more with "
             "`feddc coordinator enrol HOSPITAL-FILE`"
         )
     last = study.roster() if study.roster_file.exists() else None
@@ -87,7 +89,7 @@ def write_roster(study: Study) -> tuple[Roster, bool]:
         if last is not None and is_new:
             roster = Roster.make(study.name, last.generation + 1, identity.public, members)
     except RosterError as error:
-        raise EnrolmentError(f"the members can't be on one roster: {error}") from error
+        raise EnrolmentError(f"the members cannot be on one roster: {error}") from error
     signed = roster.signed(identity)
     if is_new:
         files.replace(study.roster_file, signed)
@@ -97,12 +99,12 @@ def write_roster(study: Study) -> tuple[Roster, bool]:
 
 
 def is_roster_current(study: Study) -> bool:
-    """Say whether the roster that was last written has exactly the present members."""
+    """Return whether the last signed roster lists exactly the present members."""
     if not study.roster_file.exists():
         return False
     members = {(card.name, card.identity) for card in enrolled(study)}
     return {(member.name, member.identity) for member in study.roster().members} == members
 
 
-def _spoken(name: str) -> str:
+def _normalised(name: str) -> str:
     return " ".join(name.lower().split())

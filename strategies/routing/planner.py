@@ -4,8 +4,8 @@ Pure bookkeeping, free of Flower and of tensors: a model is a name here (`ModelR
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from protocol.messages import Carries
@@ -151,12 +151,14 @@ class Planner:
         *,
         declined: Collection[Position] = (),
         broken: Collection[Position] = (),
+        passed_on: Collection[Position] = (),
     ) -> None:
         """Account for a leg that ended in a hand-over: `answers` holds the models by sender.
 
         A hospital in `declined` refused its recipient: its model stays and gets another one. A
-        hospital in `broken` can never train what it was sent: that chain is lost. The request of
-        any other hospital that did not answer is parked and sent again, byte for byte.
+        hospital in `broken` can never train what it was sent: that chain is lost. The model of one
+        in `passed_on` goes to its recipient untrained. The request of any other hospital that did
+        not answer is parked and sent again, byte for byte.
         """
         self._count_missed(plan, answers)
         for assignment in plan.assignments:
@@ -172,6 +174,8 @@ class Planner:
                 self._queues[hospital].appendleft(assignment.queued)
             elif hospital in broken:
                 self.lost_chains += 1
+            elif hospital in passed_on and assignment.recipient is not None:
+                self._queues[assignment.recipient].append(assignment.queued)
             else:
                 self._parked[hospital] = assignment
 
@@ -183,6 +187,31 @@ class Planner:
             self._parked.pop(hospital, None)
             self._queues[hospital] = deque([QueuedModel(Carries.AGGREGATE, aggregate, Chain())])
 
+    def stayed(self, models: Mapping[Position, ModelRef]) -> None:
+        """Account for a round after which models stay where they were trained."""
+        for hospital, model in models.items():
+            queued = self._queues[hospital].popleft()
+            self._queues[hospital].appendleft(replace(queued, model=model))
+
+    def next_model(self, hospital: Position) -> ModelRef | None:
+        """Return the model that a hospital trains next, if it has one."""
+        queue = self._queues[hospital]
+        return queue[0].model if queue else None
+
+    def redistribute(self, present: Collection[Position]) -> dict[Position, int]:
+        """Move the models of absent hospitals to those present that have the fewest.
+
+        Return how many models each absent hospital had.
+        """
+        moved: dict[Position, int] = {}
+        for hospital, queue in enumerate(self._queues):
+            if queue and hospital not in present:
+                moved[Position(hospital)] = len(queue)
+                while queue:
+                    fewest = min(sorted(present), key=lambda other: len(self._queues[other]))
+                    self._queues[fewest].append(queue.popleft())
+        return moved
+
     def open_generation(self, hospitals: int, next_round: int, aggregate: ModelRef) -> None:
         """Continue with other hospitals, all of them from the aggregate."""
         self.hospitals = hospitals
@@ -191,6 +220,31 @@ class Planner:
         self._queues = [
             deque([QueuedModel(Carries.AGGREGATE, aggregate, Chain())]) for _ in range(hospitals)
         ]
+
+    def change_members(
+        self, former: Sequence[Position | None], next_round: int, aggregate: ModelRef
+    ) -> None:
+        """Continue with other hospitals; newcomers, whose former position is `None`, join here.
+
+        Newcomers start from the aggregate, the others keep what they have.
+        """
+        gone = set(range(self.hospitals)) - set(former)
+        self.lost_chains += sum(
+            queued.model != aggregate for position in gone for queued in self._queues[position]
+        )
+        now = {old: Position(new) for new, old in enumerate(former) if old is not None}
+        queues = []
+        for old in former:
+            if old is None:
+                queues.append(deque([QueuedModel(Carries.AGGREGATE, aggregate, Chain())]))
+                continue
+            queues.append(self._queues[old])
+            for queued in self._queues[old]:
+                visits = queued.chain.visits
+                queued.chain.visits = Counter({now[h]: n for h, n in visits.items() if h in now})
+        self.hospitals, self._queues = len(former), queues
+        self._next_round = [next_round] * len(former)
+        self._parked.clear()
 
     # --- saved state ------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ It is shown exactly the leg's cohort and only trainable parameters; whatever els
 """
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import WARNING
@@ -31,13 +32,18 @@ _ROUND_KEY = "server-round"  # FedAvg adds it to every config; our requests carr
 
 @dataclass(frozen=True)
 class Contribution:
-    """One hospital's model for an aggregation, in roster order, with its weight and figures."""
+    """One node's model for an aggregation, with its weight and metrics.
+
+    `records` is a ClientApp's own reply without its arrays; it then takes the place of loss and
+    accuracy.
+    """
 
     node: NodeId
     model: ModelState | LoadableModel  # many models are read one at a time
     weight: float
-    loss: float
-    accuracy: float
+    loss: float = math.nan
+    accuracy: float = math.nan
+    records: RecordDict | None = None
 
     def load(self) -> ModelState:
         return self.model if isinstance(self.model, ModelState) else self.model.load()
@@ -61,30 +67,37 @@ class Wrapped:
         )
         self._probe = copy.deepcopy(strategy) if self._without_model else None
         self._round = 1
-        self._asked: dict[int, Message] = {}
+        self._asked: dict[NodeId, Message] = {}
         self._warned = False
 
     def configure(self, nodes: Sequence[NodeId], config: ConfigRecord, grid: Grid) -> ConfigRecord:
-        """Let the strategy configure a leg for `nodes`; return the config it would send."""
+        """Let the strategy configure a leg for `nodes`; return the config it would send to all."""
+        messages = self.messages(nodes, config, grid)
+        configs = [_config(message) for message in messages.values()]
+        if any(other != configs[0] for other in configs):
+            raise AggregationError(
+                f"{type(self.strategy).__name__} sends hospitals different configs, but all of "
+                "them agree to the same settings"
+            )
+        return configs[0]
+
+    def messages(
+        self, nodes: Sequence[NodeId], config: ConfigRecord, grid: Grid
+    ) -> dict[NodeId, Message]:
+        """Return the messages that the strategy would send to `nodes` in its current round."""
         arrays = _to_record(self.model.parameters)
         strategy = self._probe or self.strategy
         name = type(strategy).__name__
         # Flower's strategies write into the config they are given.
         own = ConfigRecord(dict(config))
         messages = list(strategy.configure_train(self._round, arrays, own, CohortView(grid, nodes)))
-        self._asked = {message.metadata.dst_node_id: message for message in messages}
+        self._asked = {NodeId(message.metadata.dst_node_id): message for message in messages}
         if set(self._asked) != set(nodes):
             raise AggregationError(
                 f"{name} chose {len(self._asked)} of the leg's {len(nodes)} hospitals; "
                 "subsampling is FedDC's: set its fraction_train to 1 and FedDC's fraction instead"
             )
-        configs = [_config(message) for message in messages]
-        if any(other != configs[0] for other in configs):
-            raise AggregationError(
-                f"{name} sends hospitals different configs, but all of them agree to "
-                "the same settings"
-            )
-        return configs[0]
+        return self._asked
 
     def aggregate(self, contributions: Sequence[Contribution]) -> tuple[ModelState, MetricRecord]:
         """Aggregate the contributions; the result is the new current model."""
@@ -102,14 +115,14 @@ class Wrapped:
         self.model = ModelState(parameters, buffers)
         return self.model, metrics
 
-    # --- on paper, so that a resumed run goes on from here ----------------------------------------
+    # --- saved state ------------------------------------------------------------------------------
 
     def check_savable(self) -> None:
-        """Refuse a strategy that could not be written down."""
+        """Refuse a strategy whose state could not be saved."""
         saved_state.check_savable(layers(self.strategy))
 
     def to_state(self) -> tuple[dict[str, Any], ModelState, Arrays]:
-        """Return what is to be written down: numbers, the current model, the strategy's arrays."""
+        """Return what is to be saved: numbers, the current model, the strategy's arrays."""
         numbers, arrays = saved_state.save(layers(self.strategy))
         state = {
             "round": self._round,
@@ -120,7 +133,7 @@ class Wrapped:
         return state, self.model, arrays
 
     def restore(self, state: Mapping[str, Any], model: ModelState, arrays: Arrays) -> None:
-        """Take over what `to_state` returned."""
+        """Continue from what `to_state` returned."""
         # Bytes do not keep the order of names, by which FedAvgM pairs arrays with its momentum.
         self.model = ModelState(
             {name: model.parameters[name] for name in self.model.parameters},
@@ -135,25 +148,16 @@ class Wrapped:
     # ----------------------------------------------------------------------------------------------
 
     def _by_strategy(self, contributions: Sequence[Contribution]) -> tuple[Arrays, MetricRecord]:
-        inner = layers(self.strategy)[-1]
-        key = str(getattr(inner, "weighted_by_key", "num-examples"))
-        loss_key = str(getattr(inner, "train_loss_key", "train_loss"))
         current, reader = self.model.parameters, ModelReader()
         replies = []
         for contribution in contributions:
-            metrics = MetricRecord(
-                {
-                    loss_key: contribution.loss,
-                    "train_accuracy": contribution.accuracy,
-                    key: contribution.weight,
-                }
-            )
             # In the current model's order, which bytes do not keep: FedAvgM and QFedAvg pair a
             # model's arrays with the current model's by position.
             arrays = ArrayRecord(
                 {name: _array(reader, contribution, name, like) for name, like in current.items()}
             )
-            content = RecordDict({"arrays": arrays, "metrics": metrics})
+            content = self._records(contribution)
+            content["arrays"] = arrays
             replies.append(Message(content, reply_to=self._asked[contribution.node]))
         aggregate, aggregated = self.strategy.aggregate_train(self._round, replies)
         if aggregate is None:
@@ -168,6 +172,27 @@ class Wrapped:
             for name, array in self.model.parameters.items()
         }
         return parameters, aggregated or MetricRecord()
+
+    def _records(self, contribution: Contribution) -> RecordDict:
+        """Return what the strategy reads beside the arrays: metrics, with the weight set."""
+        if contribution.records is None:
+            loss_key = str(getattr(layers(self.strategy)[-1], "train_loss_key", "train_loss"))
+            metrics = MetricRecord(
+                {loss_key: contribution.loss, "train_accuracy": contribution.accuracy}
+            )
+            metrics[self.weight_key] = contribution.weight
+            return RecordDict({"metrics": metrics})
+        content = RecordDict(dict(contribution.records))
+        for name, record in (
+            contribution.records.metric_records or {"metrics": MetricRecord()}
+        ).items():
+            content[name] = MetricRecord({**record, self.weight_key: contribution.weight})
+        return content
+
+    @property
+    def weight_key(self) -> str:
+        """Return the metric by which the strategy weighs replies."""
+        return str(getattr(layers(self.strategy)[-1], "weighted_by_key", "num-examples"))
 
     def _warn_of_collapse(self, parameters: Arrays, models: Sequence[Contribution]) -> None:
         """Warn once when averaging shrinks the models: the mean of m inits has 1/√m their norm."""

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 
-from operation.flower.grid import Run
+from operation.flower.grid import MessageMaker, Run
 
 
-class CohortView(Grid):
+class CohortView(MessageMaker):
     """A Grid on which exactly the leg's cohort is connected; nothing can be sent through it."""
 
     def __init__(self, grid: Grid, nodes: Sequence[int]) -> None:
@@ -24,16 +24,6 @@ class CohortView(Grid):
 
     def set_run(self, run: Run) -> None:
         raise RuntimeError(_READ_ONLY)
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         raise RuntimeError(_READ_ONLY)

@@ -23,6 +23,15 @@ def to_model(arrays: ArrayRecord, buffers: Collection[str]) -> ModelState:
     )
 
 
+def not_trainable(arrays: ArrayRecord) -> set[str]:
+    """Return the names of arrays that no strategy can step: counters, masks."""
+    return {
+        name
+        for name, array in arrays.items()
+        if not np.issubdtype(np.dtype(array.dtype), np.floating)
+    }
+
+
 def to_record(model: ModelState) -> ArrayRecord:
     """Return all arrays of a model."""
     arrays = model.parameters | model.buffers

@@ -86,7 +86,7 @@ def test_an_agent_rolled_back_stops(siege: Siege) -> None:
         experiment.leg()  # the twin does not know of it
         honest = experiment.request(VICTIM)
         siege.study.hospitals[VICTIM] = twin
-        # What comes first also writes lines: the trail must not catch up with what was seen.
+        # What comes first also writes lines: the log must not catch up with what was seen.
         for _ in range(3):
             look_away(Hello())
 

@@ -184,7 +184,7 @@ def test_a_request_names_its_recipient_and_no_other_hospital() -> None:
             named = {member for member in NAMES if member.encode() in data}
             assert named == ({request.recipient} if request.recipient else set())
     for name, request in delivered:
-        # The head of an audit trail that it echoes is the hospital's own.
+        # The head of an audit log that it echoes is the hospital's own.
         assert request.seen is not None
         assert request.seen.is_by(grid.study.identities[name].public)
     for data in grid.about:

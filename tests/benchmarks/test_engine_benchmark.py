@@ -1,4 +1,4 @@
-"""The benchmark of the bench prints what its readers look for."""
+"""The engine's benchmark prints the documented fields."""
 
 import json
 import subprocess

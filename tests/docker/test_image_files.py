@@ -1,5 +1,9 @@
 """The files that images and containers are made from agree with the rest; no engine is needed."""
 
+import ast
+import importlib.util
+import json
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -11,7 +15,8 @@ from packaging.requirements import Requirement
 
 from protocol import __version__
 from server_app.study.compose import compose_file
-from server_app.study.study_folder import Study, StudyFile
+from server_app.study.study_file import StudyFile
+from server_app.study.study_folder import Study
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
@@ -49,12 +54,13 @@ def test_an_image_is_made_of_the_packages_and_of_nothing_else() -> None:
     copied = re.findall(r"^COPY (?!--)(.+) \S+$", (DOCKER / "Dockerfile").read_text(), re.M)
     names = {name.removesuffix("/") for line in copied for name in line.split()}
     files = {"pyproject.toml", "README.md", "LICENSE"}
+    template = "docker/coordinator/compose.yaml"  # in the wheel
     requirements = {"docker/requirements", "docker/requirements/constraints.txt"}
-    assert names == packages | files | requirements
+    assert names == packages | files | requirements | {template}
     ignore = (ROOT / ".dockerignore").read_text().splitlines()
     allowed = {line[1:] for line in ignore if line.startswith("!")}
     assert "*" in ignore
-    assert allowed == packages | files | {"docker/requirements"}
+    assert allowed == packages | files | {"docker/requirements", template}
 
 
 def compose(path: Path) -> Any:
@@ -76,16 +82,44 @@ def test_every_setting_of_a_compose_file_is_in_its_example() -> None:
 
 
 def test_the_compose_file_of_a_study_is_the_projects() -> None:
-    file = {"name": "hearts", "address": "fl.example.org:8443", "listen": "0.0.0.0:8443"}
+    file = {"name": "hearts", "address": "fl.example.org:443", "listen": "0.0.0.0:8443"}
     study = Study(Path("/study"), StudyFile.parse(file, source="test"))
     written = yaml.safe_load(compose_file(study))
-    projects = compose(DOCKER / "coordinator" / "compose.yaml")
-    assert written["services"].keys() == projects["services"].keys()
-    # Where the folder, the owner and the port are is all that may differ.
-    for name, service in projects["services"].items():
-        own = written["services"][name]
-        for key in ("build", "volumes", "ports", "user"):
-            assert (key in own) == (key in service and key != "build")
-            own.pop(key, None)
-            service.pop(key, None)
-        assert own == service
+    expected = compose(DOCKER / "coordinator" / "compose.yaml")
+    # The folder, its owner and the port are the study's; there is nothing to build from.
+    user = f"${{FEDDC_UID:-{os.geteuid()}}}:${{FEDDC_GID:-{os.getegid()}}}"
+    for service in (expected["x-hardened"], *expected["services"].values()):
+        service.pop("build", None)
+        service["user"] = user
+    expected["services"]["superlink"]["volumes"][0] = ".:/study${FEDDC_LABEL:-}"
+    expected["services"]["network"]["ports"] = ["443:8443"]
+    proxy = expected["volumes"]["proxy"]["driver_opts"]
+    proxy["o"] = proxy["o"].replace("10004", str(os.geteuid()))
+    assert written == expected
+
+
+def test_the_wheel_has_the_compose_file() -> None:
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+    included = tool["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert included == {"docker/coordinator/compose.yaml": "server_app/study/compose.yaml"}
+
+
+def test_the_code_of_every_health_check_is_there() -> None:
+    codes = re.findall(r'CMD \["python", "-c", ("(?:[^"\\]|\\.)*")\]', dockerfile())
+    assert len(codes) == 4
+    for code in map(json.loads, codes):
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.ImportFrom):
+                module = importlib.import_module(str(node.module))
+                assert all(hasattr(module, alias.name) for alias in node.names), code
+
+
+@pytest.mark.parametrize(
+    "module", re.findall(r'"-m", "([\w.]+)"', (DOCKER / "Dockerfile").read_text())
+)
+def test_every_program_of_an_image_is_there(module: str) -> None:
+    assert importlib.util.find_spec(module) is not None
+
+
+def dockerfile() -> str:
+    return (DOCKER / "Dockerfile").read_text()

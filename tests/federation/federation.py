@@ -23,14 +23,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.study_setup import StudySetup
 from client_app.cli import app as hospital_commands
 from learning.data import Partition
 from learning.data.partition.grouping import set_apart
 from learning.local_data import load_dataset, load_partitions
 from server_app.cli.study_commands import app as coordinator_commands
 from server_app.config.run_config import Settings
-from tests.processes import children, free_port
+from tests.processes import children
 
+GROUPS = {"hospital": hospital_commands, "coordinator": coordinator_commands}
 ROOT = Path(__file__).resolve().parents[2]
 FEDDC = [sys.executable, "-c", "from operation.cli import main; main()"]
 SEED = 7
@@ -74,62 +76,43 @@ class Federation:
 
     def __init__(self, folder: Path, hospitals: int = 4, **changes: Any) -> None:
         self.folder = folder
-        self.study = folder / "study"
+        self._setup = StudySetup(folder, feddc)
+        self.study = self._setup.study
         settings = simulation(hospitals=hospitals)
         self.classes = load_dataset(settings.local, SEED).classes
-        self.shares = {
-            share.name: share for share in load_partitions(settings.local, hospitals, SEED)
-        }
-        self.names = tuple(self.shares)
+        partitions = load_partitions(settings.local, hospitals, SEED)
+        self.partitions = {partition.name: partition for partition in partitions}
+        self.names = tuple(self.partitions)
         self.processes: dict[tuple[str, str], subprocess.Popen[bytes]] = {}
         self._before: set[Path] = set()
         self.settings = STUDY | {key.replace("_", "-"): value for key, value in changes.items()}
-        self._found()
+        self._create()
 
     def hospital(self, name: str) -> Path:
-        return self.folder / name
+        return self._setup.hospital(name)
 
     # --- setting up -------------------------------------------------------------------------------
 
-    def _found(self) -> None:
-        internal = free_port(3)  # the SuperLink's, the long-poll server's next to it, the proxy's
-        port = internal + 2
-        self.coordinator(
-            "init", "--name", "tests", "--address", f"localhost:{port}",
-            "--listen", f"127.0.0.1:{port}", "--internal-port", str(internal),
-        )  # fmt: skip
-        lines = [f"{key} = {json.dumps(value)}" for key, value in self.settings.items()]
-        (self.study / "settings.toml").write_text("\n".join(lines) + "\n")
+    def _create(self) -> None:
+        self._setup.create("tests", self.settings)
         for name in self.names:
-            self.enrol(name, self.shares[name])
+            self.enrol(name, self.partitions[name])
         self.sign_roster()
         for name in self.names:
             self.join(name)
 
-    def enrol(self, name: str, share: Partition) -> None:
-        """Let a hospital make its folder, and the coordinator make it a member."""
-        place = self.hospital(name)
-        invoke(hospital_commands, "init", "--name", name, "--folder", str(place))
-        write_data(place, share, self.classes)
-        card = place / f"{name}.hospital.json"
-        fingerprint = json.loads(card.read_text())["fingerprint"]
-        self.coordinator("enrol", str(card), "--yes", fingerprint)
+    def enrol(self, name: str, partition: Partition) -> None:
+        """Create a hospital's folder with its data, and enrol the hospital in the study."""
+        self._setup.enrol(name, lambda place: write_data(place, partition, self.classes))
 
     def sign_roster(self) -> None:
-        self.coordinator("roster")
+        self._setup.sign_roster()
 
     def join(self, name: str) -> None:
-        sent = self.study / "for-hospitals"
-        from protocol.study.roster import Roster
-
-        fingerprint = Roster.from_signed((self.study / "roster").read_bytes()).fingerprint
-        invoke(
-            hospital_commands, "join", str(sent / "roster"),
-            "--folder", str(self.hospital(name)), "--fingerprint", fingerprint,
-        )  # fmt: skip
+        self._setup.join(name)
 
     def coordinator(self, *arguments: str) -> str:
-        return invoke(coordinator_commands, *arguments, "--study", str(self.study))
+        return str(self._setup.coordinator(*arguments))
 
     # --- processes --------------------------------------------------------------------------------
 
@@ -334,10 +317,11 @@ def federation(**changes: Any) -> Iterator[Federation]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def invoke(app: Any, *arguments: str) -> str:
-    result = CliRunner().invoke(app, list(arguments))
+def feddc(group: str, *arguments: str) -> str:
+    """Run a command in this process and return its output."""
+    result = CliRunner().invoke(GROUPS[group], list(arguments))
     if result.exit_code:
-        raise AssertionError(f"{arguments}: {result.output} {result.exception!r}")
+        raise AssertionError(f"{group} {arguments}: {result.output} {result.exception!r}")
     return result.output
 
 

@@ -247,7 +247,7 @@ def test_the_table_has_units_and_says_where_everything_is(tmp_path: Path) -> Non
     rows = dict(line.strip().split("  ", 1) for line in screen.getvalue().splitlines())
     assert {name: value.strip() for name, value in rows.items()} == {
         "test accuracy": "81.2% (the final aggregate)",
-        "mean over clients": "– (each client's own model)",
+        "mean over hospitals": "– (each hospital's own model)",
         "legs": "20 = 16 hand-overs + 4 aggregations",
         "sent": "4.2 MB up, 999 B down",
         "hand-overs": "sealed",

@@ -13,7 +13,8 @@ from learning.models import registry
 from learning.models.interface import Model
 from learning.optimizers import OptimizerSpec
 from learning.settings import TrainingSettings
-from learning.stacked import NotStackable, StackedNetwork
+from learning.stacked import StackedNetwork
+from learning.stacked_layers import NotStackable
 from learning.trainer import Network, TaskSpec
 
 MODELS: dict[str, tuple[tuple[int, ...], str]] = {

@@ -20,7 +20,7 @@ from client_app.hospital_folder import HospitalFolder
 from server_app.services import background
 from server_app.services.nginx import ProxyError, find_nginx
 from server_app.study import study_members
-from server_app.study.creation import found
+from server_app.study.creation import create_study
 from server_app.study.study_folder import Study
 from tests.processes import free_port
 
@@ -116,7 +116,7 @@ def new_coordinator() -> Iterator[Callable[[str], Coordinator]]:
 
     def new(host: str = "localhost") -> Coordinator:
         folders.append(Path(tempfile.mkdtemp(prefix="s", dir="/tmp")))
-        study = found(
+        study = create_study(
             folders[-1] / "study",
             name="hearts",
             address=f"{host}:{free_port()}",

@@ -115,7 +115,7 @@ def test_services_that_do_not_answer_are_given_up_after_ninety_seconds(
     study, clock = new_coordinator().study, FakeClock()
     began = clock.now()
 
-    with pytest.raises(ServiceError, match="no answer after 90 s, and stopped"):
+    with pytest.raises(ServiceError, match="no answer after 90 s; stopped again"):
         background.wait_until_it_answers(study, PARTS, clock=clock)
 
     assert 90 < clock.now() - began < 91

@@ -111,11 +111,11 @@ def test_it_is_renewed_before_it_ends(folder: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(certificates, "_SERVER_DAYS", 60)
     certificates.make_server_certificate(folder, HOST)
 
-    assert certificates.why_renew(folder, HOST) == "it ends in 59 days"
+    assert certificates.why_renew(folder, HOST) == "it expires in 59 days"
 
 
 def test_it_is_renewed_when_the_address_has_changed(folder: Path) -> None:
-    assert certificates.why_renew(folder, "new.example.org") == "it is not for new.example.org"
+    assert certificates.why_renew(folder, "new.example.org") == "it does not cover new.example.org"
 
 
 def test_it_is_renewed_when_renewing_was_interrupted(folder: Path, tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_it_is_renewed_when_renewing_was_interrupted(folder: Path, tmp_path: Pat
     certificates.make_server_certificate(folder, HOST)
     (folder / "server.pem").write_bytes(before)  # as if only the key had been written
 
-    assert certificates.why_renew(folder, HOST) == "its key is another's"
+    assert certificates.why_renew(folder, HOST) == "its key does not match"
 
 
 def test_it_never_outlives_its_authority(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,7 +196,7 @@ def test_an_experiment_that_was_left_alone_goes_on(federation: Coordinator) -> N
     process.send_signal(signal.SIGINT)
     rest = process.stderr.read()
     assert process.wait(120) == 130
-    assert f"{name} goes on without you" in rest
+    assert f"{name} continues in the background" in rest
 
     done = federation.feddc("follow", name, "--json")
     assert done.returncode == 0, done.stderr

@@ -16,7 +16,7 @@ from server_app.experiment import first_model
 from server_app.experiment.experiment_folder import Experiment
 from server_app.run.evaluator_process import EvaluatorError, EvaluatorProcess
 from server_app.study import study_members
-from server_app.study.creation import found
+from server_app.study.creation import create_study
 from server_app.study.study_folder import Study
 
 SETTINGS: dict[str, Any] = {
@@ -31,7 +31,7 @@ GOOD: dict[str, Any] = {"w": np.ones((2, 3), np.float32), "n": np.array(7)}
 
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
-    study = found(
+    study = create_study(
         tmp_path / "study",
         name="hearts",
         address="fl.example.org:8443",
@@ -88,7 +88,7 @@ def test_what_from_may_name(study: Study, tmp_path: Path) -> None:
     folder = study.experiments / "20260101-000000-abcdef"
     folder.mkdir(parents=True)
     (folder / "settings.json").write_text("{}")
-    with pytest.raises(SettingsError, match="has not aggregated"):
+    with pytest.raises(SettingsError, match="has no aggregate yet"):
         first_model.find(study, folder.name)
     (folder / first_model.AGGREGATE).write_bytes(b"")
     assert first_model.find(study, folder.name) == folder / first_model.AGGREGATE
@@ -96,7 +96,7 @@ def test_what_from_may_name(study: Study, tmp_path: Path) -> None:
     assert first_model.find(study, folder.name) == folder / first_model.FINAL
     assert first_model.find(study, str(folder / first_model.FINAL)) == folder / first_model.FINAL
     for nothing in ("20260101-000000-000000", "..", str(tmp_path / "none.safetensors")):
-        with pytest.raises(SettingsError, match="neither such an experiment"):
+        with pytest.raises(SettingsError, match="neither an experiment"):
             first_model.find(study, nothing)
 
 

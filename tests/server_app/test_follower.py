@@ -10,9 +10,10 @@ import pytest
 
 from operation.flower.control_api import Node, RunStatus
 from server_app.experiment import experiment_control, follower
+from server_app.experiment import experiment_status as status_module
 from server_app.experiment.event_file import EventFile
-from server_app.experiment.experiment_control import standing
 from server_app.experiment.experiment_folder import Experiment
+from server_app.experiment.experiment_status import experiment_status
 from server_app.experiment.flower_runs import FlowerRun, add_flower_run, flower_runs, metrics_length
 from server_app.experiment.follower import Outcome, follow
 from tests.fake_clock import FakeClock
@@ -55,7 +56,7 @@ def experiment(tmp_path: Path) -> Experiment:
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The ServerApps that are seen to be running."""
     seen = [4711]
-    for module in (follower, experiment_control):
+    for module in (follower, experiment_control, status_module):
         monkeypatch.setattr(module, "server_apps", lambda _: list(seen))
     return seen
 
@@ -125,7 +126,7 @@ def test_flower_s_completed_without_an_account_is_no_success(
     outcome, _ = followed(experiment, FakeApi(DONE))
 
     assert not outcome.completed
-    assert "without saying how" in outcome.reason
+    assert "ended without a result" in outcome.reason
 
 
 def test_an_exception_before_the_account_begins_is_told(
@@ -158,7 +159,7 @@ def test_a_dead_superlink_is_noticed(
 
     outcome, _ = followed(experiment, FakeApi(RUNNING, None), clock=clock)
 
-    assert "the SuperLink does not answer any more" in outcome.reason
+    assert "the SuperLink no longer answers" in outcome.reason
     assert 20 < clock.now() - began < 30
 
 
@@ -214,7 +215,7 @@ def test_a_half_written_line_is_waited_for_and_a_broken_one_left_out(tmp_path: P
         ([], RunStatus("pending", ""), [], "running"),
     ],
 )
-def test_where_an_experiment_stands(
+def test_the_status_of_an_experiment(
     events: list[dict[str, Any]],
     status: RunStatus | None,
     apps: list[int],
@@ -226,9 +227,9 @@ def test_where_an_experiment_stands(
     write(experiment, {"event": "start", "legs": 9}, *events)
     add_flower_run(experiment.folder, FlowerRun(7, 0))
 
-    stands = standing(None, experiment.folder, FakeApi(status))  # type: ignore[arg-type]
+    found = experiment_status(None, experiment.folder, FakeApi(status))  # type: ignore[arg-type]
 
-    assert (stands.state, stands.legs, stands.leg) == (state, 9, 1 if events else 0)
+    assert (found.state, found.legs, found.leg) == (state, 9, 1 if events else 0)
 
 
 def test_every_flower_run_is_remembered_with_its_place(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from flwr.proto.fleet_pb2 import PullMessagesRequest
 from flwr.proto.node_pb2 import Node
 
-from protocol.study.connection import Address
+from protocol.address import Address
 from server_app.services.long_poll import PATH
 from server_app.services.udp_notifier import UdpNotifier, find_notifier
 from server_app.study.certificates import make_authority, make_server_certificate

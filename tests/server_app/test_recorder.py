@@ -137,7 +137,7 @@ def test_a_resumed_run_sums_up_what_the_killed_one_did(tmp_path: Path) -> None:
         file.write('{"event": "leg", "l')  # in the middle of a line
 
     settings = Settings.from_run_config(TINY, source="test")
-    resumed = Recorder(tmp_path / "run", settings, killed.evaluator, goes_on=True)
+    resumed = Recorder(tmp_path / "run", settings, killed.evaluator, resumable=True)
     resumed.restore(state)
     resumed.leg_ended(report(answers, missing={"north": "gone"}))
     summary = resumed.completed(resumed.evaluator.first_model)

@@ -15,8 +15,9 @@ from client_app.check.reachability import why_unreachable
 from client_app.enrol.enrolment import initialise, renew_transport_key
 from client_app.hospital_folder import HospitalFolder
 from operation.flower.control_api import pack
-from protocol.study.connection import Address, Connection
-from server_app.study.creation import found
+from protocol.address import Address
+from protocol.study.connection import Connection
+from server_app.study.creation import create_study
 from server_app.study.registration import control, register_members
 from tests.processes import children, is_alive, wait_until
 from tests.server_app.conftest import HOST, Coordinator
@@ -133,7 +134,7 @@ def test_a_supernode_whose_key_is_not_registered_is_refused(
 def test_a_supernode_does_not_connect_where_the_certificate_is_another_s(
     coordinator: Coordinator, way_out: ConnectProxy, tmp_path: Path
 ) -> None:
-    other = found(
+    other = create_study(
         tmp_path / "other",
         name="hearts",
         address=str(coordinator.study.address),
@@ -184,7 +185,7 @@ def test_a_removed_member_is_refused_and_comes_back_with_a_new_key(
     assert "May no longer connect: Charite." in done.stdout
 
     card, card_file = renew_transport_key(place, "Charite", "")
-    done = coordinator.feddc("enrol", str(card_file), "--yes", card.fingerprint)
+    done = coordinator.feddc("enrol", str(card_file), "--fingerprint", card.fingerprint)
     assert done.returncode == 0, done.stderr
     assert "May connect from now on: Charite." in done.stdout
     coordinator.feddc("remove", "Charite", "--yes")

@@ -69,6 +69,8 @@ COMMANDS = [
     ("simulate --samples 4", "--samples was renamed: use --examples"),
     ("lab run --samples 4", "--samples was renamed: use --examples"),
     ("lab advise --hospitals 4 --samples 4", "--samples was renamed: use --examples"),
+    ("coordinator renew", "renew was renamed: use renew-certificate"),
+    ("coordinator enrol mercy.json --yes ABCD", "--yes was renamed: use --fingerprint"),
 ]
 
 

@@ -381,7 +381,7 @@ def test_preflight_refuses_names_that_no_roster_can_hold(tmp_path: Path) -> None
     (tmp_path / "study.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     natural = {"dataset": "csv", "data_dir": str(tmp_path / "study.csv"), "split": "natural"}
 
-    with pytest.raises(DataError, match="names can't be on a roster") as refused:
+    with pytest.raises(DataError, match="names cannot be on a roster") as refused:
         preflight(tiny(**natural, hospital_column="clinic", hospitals=2))
     assert "\n" not in str(refused.value)
 

@@ -1,4 +1,4 @@
-"""The folder of a run: never another run's, and refused in one line where it can't be used."""
+"""The folder of a run: never another run's, and refused in one line where it cannot be used."""
 
 from pathlib import Path
 from typing import Any
@@ -45,13 +45,13 @@ def test_a_folder_with_other_files_can_be_used(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_refused(below: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(SettingsError, match=r"run-dir .* can't be made: .*file is a file"):
+    with pytest.raises(SettingsError, match=r"run-dir .* cannot be created: .*file is a file"):
         new_run_dir(settings_for(tmp_path / below))
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "a\0b"])
 def test_a_name_that_no_folder_can_have_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"run-dir .* can't be used"):
+    with pytest.raises(SettingsError, match=r"run-dir .* cannot be used"):
         new_run_dir(settings_for(tmp_path / name))
 
 
@@ -61,7 +61,7 @@ def test_a_folder_without_permission_is_refused(
     # Permissions do not bind root, who may run this test.
     monkeypatch.setattr("os.access", lambda path, mode: False)
 
-    with pytest.raises(SettingsError, match="can't be written: no permission"):
+    with pytest.raises(SettingsError, match="cannot be written: no permission"):
         new_run_dir(settings_for(tmp_path / "run"))
 
 

@@ -55,7 +55,7 @@ def fingerprint_of(card: Path) -> str:
 
 
 def enrol(study: Study, card: Path) -> Result:
-    return feddc("enrol", card, "--study", study.folder, "--yes", fingerprint_of(card))
+    return feddc("enrol", card, "--study", study.folder, "--fingerprint", fingerprint_of(card))
 
 
 # --- init -----------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_init_never_overwrites(study: Study) -> None:
     done = feddc("init", "--name", "x", "--address", "h:1", "--study", study.folder)
 
     assert done.exit_code == 2
-    assert "already there" in done.stderr
+    assert "already exists" in done.stderr
     assert study.identity_file.read_bytes() == before
 
 
@@ -122,7 +122,9 @@ def test_the_study_s_folder_may_come_from_the_environment(
     assert "2 members" in feddc("roster").stderr
 
 
-@pytest.mark.parametrize("command", [["roster"], ["up"], ["down"], ["status"], ["run"], ["renew"]])
+@pytest.mark.parametrize(
+    "command", [["roster"], ["up"], ["down"], ["status"], ["run"], ["renew-certificate"]]
+)
 def test_a_folder_that_is_no_study_s_is_said_in_one_line(
     command: list[str], tmp_path: Path
 ) -> None:
@@ -174,7 +176,7 @@ def test_enrol_with_another_fingerprint_is_refused(
 ) -> None:
     other = fingerprint_of(card_of("Mercy"))
 
-    done = feddc("enrol", card_of("St Mary"), "--study", study.folder, "--yes", other)
+    done = feddc("enrol", card_of("St Mary"), "--study", study.folder, "--fingerprint", other)
 
     assert done.exit_code == 1
     assert "not enrolled" in done.stderr
@@ -310,7 +312,7 @@ def test_without_a_superlink_nothing_is_started(
     done = feddc(command, "--study", study.folder)
 
     assert done.exit_code == 2
-    assert done.stderr == "feddc: the coordinator is not up: `feddc coordinator up`\n"
+    assert done.stderr == "feddc: the coordinator is not up: start it with `feddc coordinator up`\n"
     assert not list(study.experiments.iterdir())
 
 

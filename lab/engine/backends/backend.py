@@ -17,7 +17,8 @@ from lab.engine.training import Anchors, Backend, Training
 from learning.data import Examples
 from learning.models import ModelError
 from learning.settings import TrainingSettings
-from learning.stacked import NotStackable, StackedNetwork
+from learning.stacked import StackedNetwork
+from learning.stacked_layers import NotStackable
 from learning.trainer import Network, TaskSpec, optimizer_spec
 from protocol.model_bytes import ModelState
 

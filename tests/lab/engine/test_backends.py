@@ -1,4 +1,4 @@
-"""Which way to train is found by trying, and any way found can be asked for again."""
+"""The fastest backend is found by measuring, and can be requested by name."""
 
 from functools import partial
 from pathlib import Path

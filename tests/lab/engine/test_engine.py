@@ -1,4 +1,4 @@
-"""The bench and the Flower path compute the same parameters, for every method and both ways."""
+"""The engine and the Flower path compute the same parameters, for every method and backend."""
 
 import gc
 import signal
@@ -221,7 +221,7 @@ def test_dropout_is_drawn_from_the_same_streams(
     settings = settings_of(with_dropout)
     expected = on_flower(settings, tmp_path / "flower")
     assert_same(run(settings, backend="loop", workers=2), expected, rtol=1e-9, atol=1e-11)
-    assert run(settings).backend == "loop"  # no other way gives a model its own random numbers
+    assert run(settings).backend == "loop"  # no other backend gives a model its own random numbers
     with pytest.raises(ModelError, match="can't be trained batched"):
         run(settings, backend="batched")
 

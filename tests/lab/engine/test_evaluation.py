@@ -1,4 +1,4 @@
-"""Held-out data and samples of the test set, against the slow way to the same metrics."""
+"""Metrics on held-out data and on parts of the test set, against a slow computation of them."""
 
 import numpy as np
 import pytest

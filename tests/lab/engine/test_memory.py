@@ -1,4 +1,4 @@
-"""Where the bench's memory comes from."""
+"""The memory settings of the engine's process."""
 
 import subprocess
 import sys

@@ -1,0 +1,60 @@
+"""`feddc coordinator up` and `down`: the services that hospitals connect to."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from .shared import DEFAULT_FOLDER, Folder, errors_in_one_line, open_study, register_if_up
+
+if TYPE_CHECKING:
+    from server_app.services.supervisor import Part
+    from server_app.study.study_folder import Study
+
+
+def up(
+    study: Folder = DEFAULT_FOLDER,
+    foreground: Annotated[
+        bool,
+        typer.Option("--foreground", help="Stay in the foreground and show the log (containers)."),
+    ] = False,
+    only: Annotated[
+        Literal["superlink", "proxy"] | None,
+        typer.Option(help="Start only this service; the other has its own container."),
+    ] = None,
+) -> None:
+    """Start the SuperLink and the proxy that hospitals connect to."""
+    from server_app.services import background
+    from server_app.services.supervisor import PARTS, serve
+
+    parts: tuple[Part, ...] = PARTS if only is None else (only,)
+    with errors_in_one_line():
+        place = open_study(study)
+        _renew_if_needed(place)
+        if foreground:
+            number = serve(place, parts, terminal=True)
+            raise typer.Exit(0 if number else 1)
+        if background.running(place):
+            background.wait_until_it_answers(place, parts)
+            typer.echo("The coordinator is already up.")
+        else:
+            background.start(place, parts)
+            typer.echo(f"The coordinator is up: hospitals connect to {place.address}.")
+        if "superlink" in parts:
+            register_if_up(place)
+
+
+def down(study: Folder = DEFAULT_FOLDER) -> None:
+    """Stop the SuperLink and the proxy; a running experiment can be resumed later."""
+    from server_app.services import background
+
+    with errors_in_one_line():
+        was_up = background.stop(open_study(study))
+    typer.echo("The coordinator is down." if was_up else "The coordinator was not up.")
+
+
+def _renew_if_needed(study: "Study") -> None:
+    from server_app.study import certificates
+
+    if reason := certificates.why_renew(study.tls, study.address.host):
+        certificates.make_server_certificate(study.tls, study.address.host)
+        typer.echo(f"Renewed the server's certificate: {reason}.")
