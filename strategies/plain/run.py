@@ -133,7 +133,9 @@ class PlainRun:
         self._plan = self._planner.plan(self._leg, present) if is_last else None
         waiting = {hospital: self._planner.next_model(hospital) for hospital in sorted(present)}
         self._asked = {hospital: model for hospital, model in waiting.items() if model is not None}
-        nodes = [self._nodes[hospital] for hospital in self._asked]
+        # All nodes present are configured, also those without a model: a strategy may insist on a
+        # number of nodes.
+        nodes = [self._nodes[hospital] for hospital in sorted(present)]
         messages = self._wrapped.messages(nodes, config, grid)
         # Lazily: each message is made when it is sent.
         return (

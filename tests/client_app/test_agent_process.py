@@ -167,7 +167,7 @@ def test_a_killed_agent_comes_back_and_repeats_its_leg(
     audit = _feddc("audit", enrolled)
     assert audit.returncode == 0, audit.stderr
     # Two set-ups, the leg, its repetition, and one more set-up; the killed attempt left no trace.
-    assert "5 lines, all of them whole" in audit.stdout
+    assert "5 lines, complete and in order" in audit.stdout
     assert hashlib.sha256(leg).hexdigest() in _feddc("audit", enrolled, "--json").stdout
 
 
