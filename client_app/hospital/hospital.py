@@ -35,7 +35,7 @@ from protocol.study.roster import Roster
 
 from . import key_exchange
 from .admission import admit, cached_reply, read_descriptor, store_of
-from .experiment import Experiment
+from .agreed_experiment import Experiment
 from .leg import serve_leg
 from .local_training import LocalTraining
 from .policy import Policy

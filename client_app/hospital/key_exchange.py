@@ -11,7 +11,7 @@ from protocol.membership import KEY_SHARE_BYTES, Announced, MembershipError
 from protocol.messages import ExchangeKeyShares, KeyShares, OpenKeyShares, Ready, RefusalCode
 from protocol.study.roster import Roster
 
-from .experiment import Experiment
+from .agreed_experiment import Experiment
 from .refusal import Refused
 
 

@@ -7,7 +7,7 @@ from protocol.keys import SealingKey
 from protocol.messages import Carries, RefusalCode, Trained, TrainLeg
 from protocol.model_bytes import Arrays, ModelState
 
-from .experiment import Experiment
+from .agreed_experiment import Experiment
 from .local_training import LocalTraining
 from .policy import Policy
 from .refusal import Refused

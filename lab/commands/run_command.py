@@ -17,10 +17,10 @@ from lab.results.plots.curves import curves
 from lab.results.result import results
 from lab.results.table import show
 from lab.sweep import Plan, Record, Request, RunFolder, Stopped, sweep
-from lab.sweep.live_view import watching
 from lab.sweep.pool import INPUT_ERRORS, SweepFailed
 from lab.sweep.ready import ready
 from lab.sweep.sweep import left
+from lab.sweep.sweep_progress import watching
 from operation.set_options import parse_set_options
 
 

@@ -123,7 +123,7 @@ class Node:
         return answers
 
     def start(self, *asks: str) -> int:
-        app = {name: f"telling_courier:{name}" for name in ("server", "client")}
+        app = {name: f"process_report_app:{name}" for name in ("server", "client")}
         config = {"asks": " ".join(asks), "node": str(self.node_id)}
         return self.api.start_run(
             pack(server_app=app["server"], client_app=app["client"], config=config)

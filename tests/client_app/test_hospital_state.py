@@ -19,7 +19,6 @@ from protocol.messages import (
     decode_reply,
 )
 from protocol.model_bytes import ModelState
-from tests.client_app.sealed_study import Study
 from tests.client_app.small_hospital import (
     IDENTITIES,
     NAME,
@@ -44,6 +43,7 @@ from tests.client_app.small_hospital import (
     wired,
     with_value,
 )
+from tests.client_app.three_hospitals import Study
 
 # --- it repeats itself ----------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from lab.sweep import Record
-from lab.sweep.live_view import Watch, watching
+from lab.sweep.sweep_progress import Watch, watching
 from tests.lab.conftest import plan
 
 

@@ -18,7 +18,7 @@ from strategies.identifiers import NodeId, Position
 from strategies.routing.planner import ModelRef, Plan, Planner, cohort_size
 from strategies.settings import AlgorithmSettings
 from strategies.wrapped.adapter import Contribution, Wrapped
-from strategies.wrapped.records import to_record
+from strategies.wrapped.array_records import to_record
 from strategies.wrapped.requirements import (
     check_wrapped,
     layers,
