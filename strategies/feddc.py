@@ -21,7 +21,7 @@ from strategies.plain.streaming_grid import StreamingGrid
 from strategies.routing.permutation import Permutation
 from strategies.session.sealed_study import SealedStudy
 from strategies.session.session import Session
-from strategies.settings import AlgorithmSettings, ScheduleOptions, Weighting
+from strategies.settings import FedDCSettings, ScheduleOptions, Weighting
 from strategies.wrapped.adapter import Contribution, Wrapped
 from strategies.wrapped.array_records import not_trainable, to_model, to_record
 
@@ -96,7 +96,7 @@ class FedDC(Strategy):
         self.strategy = strategy
         self.study = study
         self.buffers = frozenset(buffers)
-        self.settings = AlgorithmSettings(
+        self.settings = FedDCSettings(
             daisy_period,
             aggregation_period,
             permutation,

@@ -52,14 +52,14 @@ def run(
         _check_roster(place)
         # Imported only now: Flower takes a second or two.
         from server_app.experiment import experiment_control, first_model
-        from server_app.experiment.experiment_folder import Experiment
+        from server_app.experiment.experiment_folder import ExperimentFolder
         from server_app.study.registration import control, register_members
 
         model = None if begin_with is None else first_model.find(place, begin_with)
         api = control(place)
         experiment_control.check_nothing_runs(place, api)
         register_members(place)
-        experiment = Experiment.create(place, values, seed=seed, begin_with=model)
+        experiment = ExperimentFolder.create(place, values, seed=seed, begin_with=model)
         experiment_control.start(api, experiment)
         typer.echo(f"experiment {experiment.id}, in {experiment.folder}", err=True)
     if detach:

@@ -1,7 +1,7 @@
 """Which leg a server round belongs to, also where the number of rounds is not known."""
 
 from protocol.schedule import Leg
-from strategies.settings import AlgorithmSettings
+from strategies.settings import FedDCSettings
 
 _FIRST_HORIZON = 1024
 
@@ -13,7 +13,7 @@ class Rounds:
     tell; the schedule then goes on for as long as it is asked.
     """
 
-    def __init__(self, settings: AlgorithmSettings, route_seed: bytes, rounds: int | None) -> None:
+    def __init__(self, settings: FedDCSettings, route_seed: bytes, rounds: int | None) -> None:
         if rounds is None and settings.schedule_options.tail:
             raise ValueError("tail needs the number of rounds: call FedDC's own start")
         self._settings, self._route_seed = settings, route_seed
