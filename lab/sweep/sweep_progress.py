@@ -102,7 +102,7 @@ class _Bar(SweepProgress):
 
 @contextmanager
 def shown_progress(console: Console) -> Iterator[SweepProgress]:
-    """Yield a watch that displays itself on the console."""
+    """Yield a SweepProgress that displays itself on the console."""
     if not console.is_terminal:
         yield SweepProgress(console)
         return

@@ -11,7 +11,7 @@ from rich.console import Console
 from operation import signals
 from operation.terminal import console, fail
 
-from .shared import experiment_errors_in_one_line
+from .shared import exit_on_experiment_error
 
 if TYPE_CHECKING:
     from server_app.experiment.experiment_folder import ExperimentFolder
@@ -35,7 +35,7 @@ def follow_to_end(study: "Study", experiment: "ExperimentFolder", json_output: b
             f"the experiment {experiment.id} was never started: start it with "
             "`feddc coordinator resume`",
         )
-    with experiment_errors_in_one_line():
+    with exit_on_experiment_error():
         try:
             outcome = _show(study, experiment, run)
         except _Detached:

@@ -1,4 +1,4 @@
-"""What plain mode needs: checked before a run, and the nodes it starts with."""
+"""Preconditions of plain mode: a strategy that can be wrapped, and enough connected nodes."""
 
 from logging import INFO, WARNING
 

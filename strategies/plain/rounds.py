@@ -9,8 +9,8 @@ _FIRST_HORIZON = 1024
 class Rounds:
     """The legs of a plain run, by server round (from 1).
 
-    `rounds` is the number of server rounds. `None`: another strategy drives the hooks and does not
-    tell; the schedule then goes on for as long as it is asked.
+    `rounds` is the number of server rounds. `None`: another strategy calls the hooks and does not
+    pass the number on; the schedule then continues as long as rounds are requested.
     """
 
     def __init__(self, settings: FedDCSettings, route_seed: bytes, rounds: int | None) -> None:

@@ -31,7 +31,7 @@ from .quorum import ExperimentFailed
 from .sealed_study import SealedStudy
 
 R = TypeVar("R", bound=Reply)
-Examples = Mapping[HospitalName, int | None]  # how many each hospital has, where it tells
+Examples = Mapping[HospitalName, int | None]  # how many each hospital has, if it discloses that
 
 
 def make_descriptor(

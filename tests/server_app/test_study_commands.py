@@ -1,4 +1,4 @@
-"""`feddc coordinator`: founding a study, enrolling hospitals, and their roster."""
+"""`feddc coordinator`: creating a study, enrolling hospitals, and their roster."""
 
 import json
 import os
