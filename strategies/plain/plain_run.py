@@ -16,9 +16,9 @@ from protocol.schedule import Ending, Leg
 from protocol.sealed_arrays import RECORD, is_sealed
 from strategies.identifiers import NodeId, Position
 from strategies.routing.planner import ModelRef, Plan, Planner, cohort_size
-from strategies.settings import AlgorithmSettings
+from strategies.settings import FedDCSettings
 from strategies.wrapped.adapter import Contribution, Wrapped
-from strategies.wrapped.records import to_record
+from strategies.wrapped.array_records import to_record
 from strategies.wrapped.requirements import (
     check_wrapped,
     layers,
@@ -68,7 +68,7 @@ class PlainRun:
 
     def __init__(
         self,
-        settings: AlgorithmSettings,
+        settings: FedDCSettings,
         wrapped: Wrapped,
         names: tuple[str, ...],
         rounds: Rounds,
