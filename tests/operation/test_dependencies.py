@@ -12,7 +12,8 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OURS = {path.name for path in ROOT.iterdir() if path.is_dir()}
-PRODUCT = ("server_app", "client_app", "strategies", "protocol", "operation", "learning", "lab")
+PRODUCT = ("feddc", "server_app", "client_app", "strategies", "protocol", "operation", "learning")
+PRODUCT += ("lab",)
 
 
 def imported(*folders: str) -> set[str]:
