@@ -153,7 +153,7 @@ def _create_study(folder: Path, settings: dict[str, Any], hospitals: int) -> Stu
 
 def _has_planned(study: Study) -> bool:
     states = [json.loads(f.read_text()) for f in study.experiments.glob("*/journal/state.json")]
-    return any(state.get("present") is not None for state in states)
+    return any(state.get("planned_cohort") is not None for state in states)
 
 
 def _legs(study: Study) -> int:

@@ -34,6 +34,9 @@ ENTRIES = {
     "coordinator": Entry("Coordinate a study of hospitals.", "server_app.cli:app"),
     "hospital": Entry("Take part in a study with your own data.", "client_app.cli:app"),
     "lab": Entry("Compare methods on one machine.", "lab.cli:app"),
+    "sealing": Entry(
+        "Seal the hand-overs of your own Flower app.", "client_app.cli.sealing_commands:app"
+    ),
 }
 
 

@@ -67,6 +67,10 @@ class FedDC(Strategy):
     buffers : Collection[str] (default: ())
         Names in `initial_arrays` that are not trained; averaged here, never by `strategy`. In plain
         mode arrays that are not floating-point numbers are buffers without being named.
+    seal_hand_overs : bool (default: False)
+        Plain mode: the ClientApp has `sealing_mod`, so that handed-over models are sealed between
+        the nodes. A sealed model can't go to another node than its recipient: when that one fails,
+        the chain is lost until the next aggregation.
     seed : int | None (default: None)
         Fixes the routes in plain mode; random unless given.
     schedule_options : ScheduleOptions | None (default: None)
@@ -85,6 +89,7 @@ class FedDC(Strategy):
         weighting: Weighting | None = None,
         init: Init = "shared",
         buffers: Collection[str] = (),
+        seal_hand_overs: bool = False,
         seed: int | None = None,
         schedule_options: ScheduleOptions | None = None,
     ) -> None:
@@ -102,8 +107,11 @@ class FedDC(Strategy):
         )
         if study is None:
             check_plain(strategy, self.settings)
-        elif seed is not None:
-            raise ValueError("seed is for plain mode: a study's routes follow from its route_seed")
+        elif seed is not None or seal_hand_overs:
+            raise ValueError(
+                "seed and seal_hand_overs are for plain mode: a study has its route_seed and sealed"
+            )
+        self._seal_hand_overs = seal_hand_overs
         self._seed = seed
         self._num_rounds: int | None = None
         self._plain: PlainRun | None = None
@@ -280,6 +288,7 @@ class FedDC(Strategy):
             Rounds(self.settings, route_seed, self._num_rounds),
             route_seed,
             connected_nodes(self.strategy, grid),
+            sealed=self._seal_hand_overs,
         )
 
 

@@ -13,6 +13,7 @@ from operation.flower.logger import log
 from protocol.messages import Carries
 from protocol.model_bytes import ModelState
 from protocol.schedule import Ending, Leg
+from protocol.sealed_arrays import RECORD, is_sealed
 from strategies.identifiers import NodeId, Position
 from strategies.routing.planner import ModelRef, Plan, Planner, cohort_size
 from strategies.settings import AlgorithmSettings
@@ -25,6 +26,7 @@ from strategies.wrapped.requirements import (
     least_models,
 )
 
+from .addresses import Addresses
 from .model_store import ModelStore
 from .rounds import Rounds
 
@@ -72,6 +74,8 @@ class PlainRun:
         rounds: Rounds,
         route_seed: bytes,
         nodes: Iterable[int],
+        *,
+        sealed: bool,
     ) -> None:
         self._settings, self._wrapped, self._rounds = settings, wrapped, rounds
         self._names = names  # of all arrays, in the user's order
@@ -93,6 +97,7 @@ class PlainRun:
             fraction=settings.fraction,
             route_seed=route_seed,
         )
+        self._addresses = Addresses() if sealed else None
         # Of the current round:
         self._leg: Leg
         self._plan: Plan | None = None  # in the last round of a leg
@@ -113,7 +118,8 @@ class PlainRun:
         connected = set(grid.get_node_ids())
         present = {Position(p) for p, node in enumerate(self._nodes) if node in connected}
         self._check_present(server_round, present)
-        for hospital, models in self._planner.redistribute(present).items():
+        moved = {} if self._addresses else self._planner.redistribute(present)
+        for hospital, models in moved.items():
             log(
                 WARNING,
                 "round %d: node %d is not connected; other nodes train its %d model(s)",
@@ -121,6 +127,8 @@ class PlainRun:
                 self._nodes[hospital],
                 models,
             )
+        if self._addresses:
+            self._addresses.learn([self._nodes[hospital] for hospital in sorted(present)], grid)
         is_last = self._leg.last_round == server_round - 1
         self._plan = self._planner.plan(self._leg, present) if is_last else None
         waiting = {hospital: self._planner.next_model(hospital) for hospital in sorted(present)}
@@ -129,7 +137,7 @@ class PlainRun:
         messages = self._wrapped.messages(nodes, config, grid)
         # Lazily: each message is made when it is sent.
         return (
-            self._message(messages[self._nodes[hospital]], model, server_round)
+            self._message(messages[self._nodes[hospital]], hospital, model, server_round)
             for hospital, model in self._asked.items()
         )
 
@@ -143,6 +151,7 @@ class PlainRun:
         answered = self._take_in(server_round, replies)
         models = {hospital: reply.model for hospital, reply in answered.items()}
         plan, planner = self._plan, self._planner
+        lost_before = planner.lost_chains
         drawn = {a.hospital for a in plan.assignments} if plan else set()
         # Daisy-chaining's other half: models that are not drawn, or not yet, stay.
         planner.stayed({h: model for h, model in models.items() if h not in drawn})
@@ -152,14 +161,21 @@ class PlainRun:
         elif plan.leg.ending is Ending.HAND_OVER:
             # Model i waits for node π(i), which the plan has drawn; also one that was not trained.
             handed = {h: model for h, model in models.items() if h in drawn}
-            planner.handed_over(plan, handed, passed_on=drawn - set(handed))
+            failed = drawn - set(handed)
+            # A sealed model opens at its recipient only: if that one fails, the chain ends here.
+            broken = {h for h in failed if self._asked[h].sealed_in is not None}
+            planner.handed_over(plan, handed, broken=broken, passed_on=failed - broken)
             metrics = self._metrics(answered)
         else:
             aggregate, metrics = self._aggregated(server_round, plan, answered)
+        if lost := planner.lost_chains - lost_before:
+            log(WARNING, "round %d: %d chain(s) were lost", server_round, lost)
         self._store.keep_only({model.name for model in planner.models()})
         return aggregate, metrics
 
-    def _message(self, message: Message, model: ModelRef, server_round: int) -> Message:
+    def _message(
+        self, message: Message, hospital: Position, model: ModelRef, server_round: int
+    ) -> Message:
         """Return the strategy's message with this node's model and the run's round."""
         content = RecordDict(dict(message.content))
         (array_key, *others) = message.content.array_records
@@ -172,8 +188,19 @@ class PlainRun:
         for key, config in message.content.config_records.items():
             if _ROUND_KEY in config:
                 content[key] = ConfigRecord({**config, _ROUND_KEY: server_round})
+        if self._addresses:
+            recipient = self._recipient(hospital)
+            node_id = None if recipient is None else self._nodes[recipient]
+            content[RECORD] = self._addresses.request(server_round, node_id, model.sealed_in)
         node = message.metadata.dst_node_id
         return Message(content, node, MessageType.TRAIN, ttl=message.metadata.ttl)
+
+    def _recipient(self, hospital: Position) -> Position | None:
+        """Return whom a node's model goes to after this round; `None`: to the aggregation."""
+        for assignment in self._plan.assignments if self._plan else ():
+            if assignment.hospital == hospital:
+                return assignment.recipient
+        return hospital  # it stays
 
     def _take_in(self, server_round: int, replies: Iterable[Message]) -> dict[Position, _Reply]:
         """Store each model as it arrives; log which nodes did not send a usable one, and why."""
@@ -187,7 +214,7 @@ class PlainRun:
             if reply.has_error():
                 problems[hospital] = f"error {reply.error.code}: {reply.error.reason}"
                 continue
-            problem = self._problem(reply.content)
+            problem = self._problem(reply.content, hospital)
             if problem:
                 problems[hospital] = problem
                 continue
@@ -202,19 +229,22 @@ class PlainRun:
 
     def _stored(self, content: RecordDict, server_round: int, hospital: Position) -> _Reply:
         (array_key,) = content.array_records
-        model = ModelRef(f"{server_round}-{hospital}")
-        self._store.put(model.name, content.array_records[array_key])
+        arrays = content.array_records[array_key]
+        model = ModelRef(f"{server_round}-{hospital}", server_round if is_sealed(arrays) else None)
+        self._store.put(model.name, arrays)
         records = RecordDict({key: content[key] for key in content if key != array_key})
         for metrics in content.metric_records.values():
             if isinstance(count := metrics.get(self._wrapped.weight_key), int | float):
                 self._examples[self._nodes[hospital]] = float(count)
         return _Reply(model, records)
 
-    def _problem(self, content: RecordDict) -> str:
+    def _problem(self, content: RecordDict, hospital: Position) -> str:
         """Return why a reply holds no usable model, or ""."""
         if len(content.array_records) != 1:
             return f"it replied with {len(content.array_records)} ArrayRecords instead of one"
         (arrays,) = content.array_records.values()
+        if self._addresses and self._recipient(hospital) is not None:
+            return "" if is_sealed(arrays) else "it did not seal its model"
         expected = self._wrapped.model.parameters | self._wrapped.model.buffers
         if set(arrays) != set(expected):
             return "its model has other arrays"
@@ -247,15 +277,11 @@ class PlainRun:
                 f"round {server_round}: {len(contributions)} models to aggregate, but "
                 f"{type(self._wrapped.strategy).__name__} needs {needed}"
             )
-        lost = self._planner.lost_chains
         _, metrics = self._wrapped.aggregate(list(contributions.values()))
         record, stored = self._record(), ModelRef(f"aggregate-{server_round}")
         self._store.put(stored.name, record)
         self._planner.aggregated(plan, contributions, stored)
         self._read_nodes(server_round, stored)
-        lost = self._planner.lost_chains - lost
-        if lost:
-            log(WARNING, "round %d: %d chain(s) were lost", server_round, lost)
         return record, metrics
 
     def _read_nodes(self, server_round: int, aggregate: ModelRef) -> None:

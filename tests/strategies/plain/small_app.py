@@ -30,8 +30,8 @@ def local_update(node: int, model: dict[str, np.ndarray]) -> dict[str, np.ndarra
     }
 
 
-def make_app(*, evaluates: bool = True) -> ClientApp:
-    app = ClientApp()
+def make_app(*, evaluates: bool = True, mods: Any = None) -> ClientApp:
+    app = ClientApp(mods=mods)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -89,5 +89,5 @@ class WatchedGrid(InProcessGrid):
 
 
 def round_of(message: Message) -> int:
-    (config,) = message.content.config_records.values()
-    return int(config["server-round"])  # type: ignore[arg-type]
+    config = message.content.config_records.get("config", {})
+    return int(config.get("server-round", 0))  # type: ignore[arg-type]
