@@ -69,6 +69,8 @@ def _ended(event: Event) -> Outcome:
     if event.get("status") == "completed":
         return Outcome(True)
     reason = str(event.get("reason") or "the ServerApp failed without a reason")
+    if event.get("status") == "interrupted":
+        reason = f"{reason}; {_RESUME}"
     return Outcome(False, reason)
 
 

@@ -63,6 +63,9 @@ def run_strategy(
             train_config=config,
         )
         return recorder.completed(to_model(result.arrays, first.buffers))
-    except BaseException as error:
+    except Exception as error:
         recorder.failed(f"{error}" or type(error).__name__)
+        raise
+    except BaseException:  # a signal: `stop`, `down`, or the machine shuts down
+        recorder.interrupted()
         raise

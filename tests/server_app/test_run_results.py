@@ -254,7 +254,7 @@ def test_a_failure_without_a_word_is_told_by_its_kind(
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_a_stopped_run_is_a_failed_one(
+def test_a_stopped_run_is_interrupted_not_failed(
     stop: type[BaseException], run_tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object, **__: object) -> None:
@@ -264,5 +264,6 @@ def test_a_stopped_run_is_a_failed_one(
     with pytest.raises(stop):
         run_tiny()
 
-    assert events(tmp_path / "run")[-1]["status"] == "failed"
+    end = events(tmp_path / "run")[-1]
+    assert (end["status"], end["reason"]) == ("interrupted", "the ServerApp was stopped")
     assert not (tmp_path / "run" / "summary.json").exists()
