@@ -16,7 +16,7 @@ from operation.config import SettingsError
 
 from .essentials import check_essentials
 from .finding import Finding
-from .reachability import why_unreachable
+from .reachability import WrongClock, why_unreachable
 
 
 def check_everything(folder: HospitalFolder) -> Iterator[Finding]:
@@ -117,7 +117,17 @@ def _coordinator(folder: HospitalFolder) -> Iterator[Finding]:
         text = f"{folder.connection_file} is missing: the coordinator's address is not known"
         remedy = "run `feddc hospital join` with the coordinator.json that came with the roster"
         yield Finding("coordinator", "warning", text, remedy)
-    elif problem := why_unreachable(connection):
+        return
+    try:
+        problem = why_unreachable(connection)
+    except WrongClock as error:
+        remedy = (
+            "set the clock; if it is right, the coordinator runs `feddc coordinator "
+            "renew-certificate`"
+        )
+        yield Finding("clock", "wrong", str(error), remedy)
+        return
+    if problem:
         # A warning only: the agent's machine or container should have no network at all.
         remedy = "check the firewall and HTTPS_PROXY where `feddc hospital connect` runs"
         yield Finding("coordinator", "warning", f"{connection.address}: {problem}", remedy)
