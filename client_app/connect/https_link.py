@@ -79,7 +79,7 @@ def _server_certificate(
     link, _ = https_link(address, context, seconds)
     try:
         link.connect()
-        shown = link.sock.getpeercert(binary_form=True)
+        shown = link.sock.getpeercert(binary_form=True) or b""
         certificate = x509.load_der_x509_certificate(shown)
         certificate.verify_directly_issued_by(authority)
     except Exception:  # unreachable, or of another authority: the libraries raise many kinds

@@ -1,5 +1,6 @@
 """Runs FedDC with the given settings, simulated or real, and records the results."""
 
+import errno
 from dataclasses import replace
 from typing import Any
 
@@ -64,8 +65,14 @@ def run_strategy(
         )
         return recorder.completed(to_model(result.arrays, first.buffers))
     except Exception as error:
-        recorder.failed(f"{error}" or type(error).__name__)
+        recorder.failed(_reason(error))
         raise
     except BaseException:  # a signal: `stop`, `down`, or the machine shuts down
         recorder.interrupted()
         raise
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "the disk is full: free some space, then run `feddc coordinator resume`"
+    return f"{error}" or type(error).__name__

@@ -1,6 +1,8 @@
 """What a run leaves behind: every figure recomputed by hand, and nothing after a failure."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +253,20 @@ def test_a_failure_without_a_word_is_told_by_its_kind(
         run_tiny()
 
     assert events(tmp_path / "run")[-1]["reason"] == "Unhappy"
+
+
+def test_a_full_disk_is_called_that(
+    run_tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "journal/state")
+
+    monkeypatch.setattr("strategies.feddc.FedDC.start", fail)
+    with pytest.raises(OSError, match="No space left"):
+        run_tiny()
+
+    reason = events(tmp_path / "run")[-1]["reason"]
+    assert reason == "the disk is full: free some space, then run `feddc coordinator resume`"
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
