@@ -11,7 +11,7 @@ from typing import Any
 
 from client_app.state.audit_log import AuditLog
 from client_app.state.experiment_store import ExperimentStore
-from client_app.state.store import Store
+from client_app.state.store import Store, StoreFull
 from learning.data import Partition
 from protocol.descriptor import Descriptor
 from protocol.keys import Identity
@@ -92,6 +92,9 @@ class Hospital:
             detail = "".join(c if c.isprintable() else "?" for c in str(refusal)[:_LONGEST_DETAIL])
             logger.warning("%s: refused, %s", self.name, detail)
             return self._refusal(refusal.code, received)
+        except StoreFull as error:
+            logger.error("%s: disk full, %s; free some space there", self.name, error)
+            return self._refusal(RefusalCode.DISK_FULL, received)
         except Exception:
             # The traceback may show patient values: it stays in the local log.
             logger.exception("%s: could not serve a request", self.name)
@@ -217,6 +220,10 @@ class Hospital:
         return answer
 
     def _refusal(self, code: RefusalCode, received: dict[str, Any]) -> bytes:
-        with self._store.transaction():
-            head = self._audit_log.append(received, {"kind": "refusal", "refusal": code})
+        try:
+            with self._store.transaction():
+                head = self._audit_log.append(received, {"kind": "refusal", "refusal": code})
+        except StoreFull:
+            # Not even a line of the log fits: send the code and the present head.
+            head, code = self._audit_log.head(), RefusalCode.DISK_FULL
         return encode(Refusal(code=code, audit=head))

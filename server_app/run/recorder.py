@@ -181,6 +181,11 @@ class Recorder(Observer):
         self._metrics.write("end", status="failed", reason=reason)
         self._metrics.close()
 
+    def interrupted(self) -> None:
+        """Record that the process was asked to end before there was a result."""
+        self._metrics.write("end", status="interrupted", reason="the ServerApp was stopped")
+        self._metrics.close()
+
     def _hospital_event(self, report: LegReport, name: str, answer: Answer) -> None:
         reply = answer.reply
         line: dict[str, Any] = {}

@@ -25,6 +25,8 @@ _LOOK_SECONDS, _LOOKED_AT = 2.5, 4
 _OVERDUE_SECONDS = 5.0
 # A request is sent again if its last copy is older than this, up to so many copies at once.
 _AGAIN_SECONDS, _COPIES = 5.0, 3
+# Flower's codes for a courier that raised an exception, and for a node that is gone.
+_FLOWER_ERRORS = {2: "no answer from its agent: ", 5: "its SuperNode disconnected: "}
 
 
 @dataclass(frozen=True)
@@ -188,7 +190,9 @@ class Exchange:
 
 def _read(message: Message, seconds: float, bytes_down: int) -> Answer:
     if message.has_error():
-        return Answer(None, f"Flower error {message.error.code}", seconds, bytes_down, 0)
+        code = message.error.code
+        problem = f"{_FLOWER_ERRORS.get(code, '')}Flower error {code}"
+        return Answer(None, problem, seconds, bytes_down, 0)
     try:
         data = from_records(message.content)
         reply = decode_reply(data)

@@ -93,7 +93,10 @@ def test_a_raising_client_app_gives_its_error_code_and_the_others_answer() -> No
         raise RuntimeError("patient 4711 is not a number")
 
     answers = exchange(StubGrid(node_101=raises), HELLOS, timeout=5, group="hello")
-    assert (answers[101].reply, answers[101].problem) == (None, "Flower error 2")
+    assert (answers[101].reply, answers[101].problem) == (
+        None,
+        "no answer from its agent: Flower error 2",
+    )
     assert answers[100].problem == answers[102].problem == ""
 
 
@@ -105,7 +108,7 @@ def test_an_error_is_the_asked_nodes_even_if_flower_names_another() -> None:
 
     answers = exchange(StubGrid(node_102=killed), HELLOS, timeout=5, group="hello")
     assert set(answers) == {100, 101, 102}
-    assert answers[102].problem == "Flower error 5"
+    assert answers[102].problem == "its SuperNode disconnected: Flower error 5"
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, run, ti
 @pytest.mark.parametrize(
     ("conduct", "reason"),
     [
-        (raises, "Flower error 2"),
+        (raises, "no answer from its agent: Flower error 2"),
         (keeps_silent, "no answer in 30 s"),
         (is_deaf, "no answer in 30 s"),
         (sends(RecordDict()), "unreadable reply: not a FedDC message"),
