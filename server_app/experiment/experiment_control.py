@@ -49,14 +49,14 @@ def stop(study: Study, api: ControlApi, experiment: ExperimentFolder) -> bool:
     return was_running
 
 
-def unfinished_experiments(study: Study, api: ControlApi) -> list[Experiment]:
+def unfinished_experiments(study: Study, api: ControlApi) -> list[ExperimentFolder]:
     """Return the experiments whose Flower run has not ended, oldest first."""
     found = []
     for folder in experiment_folders(study):
         run = latest_run(folder)
         with requests_explained():
             if run is not None and not api.is_over(run.run_id):
-                found.append(Experiment.open(study, folder.name))
+                found.append(ExperimentFolder.open(study, folder.name))
     return found
 
 

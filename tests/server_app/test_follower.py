@@ -111,7 +111,7 @@ def test_a_failure_is_told_with_its_reason(
 
 
 def test_an_interrupted_experiment_is_said_to_be_resumable(
-    experiment: Experiment, processes: list[int]
+    experiment: ExperimentFolder, processes: list[int]
 ) -> None:
     write(experiment, LEG, INTERRUPTED)
 
