@@ -7,6 +7,7 @@ changes of a request are one transaction: the reply, the new state, and the line
 
 import hashlib
 import logging
+import time
 from typing import Any
 
 from client_app.state.audit_log import AuditLog
@@ -38,6 +39,7 @@ from .admission import admit, cached_reply, read_descriptor, store_of
 from .agreed_experiment import AgreedExperiment
 from .leg import serve_leg
 from .local_training import LocalTraining
+from .log_text import log_text
 from .policy import Policy
 from .refusal import Refused
 
@@ -76,7 +78,7 @@ class Hospital:
 
     def answer(self, data: bytes) -> bytes:
         """Answer a request; nothing a request contains makes it raise."""
-        digest = hashlib.sha256(data).digest()
+        started, digest = time.monotonic(), hashlib.sha256(data).digest()
         received: dict[str, Any] = {"digest": digest.hex(), "bytes": len(data)}
         try:
             request = admit(data, self._store, self._roster, self._audit_log)
@@ -85,8 +87,13 @@ class Hospital:
             with self._store.transaction():
                 if cached is not None:
                     self._audit_log.append(received, {"kind": "repeated", "bytes": len(cached)})
-                    return cached
-                return self._complete(request, digest, self._serve(request), received)
+                    reply = cached
+                else:
+                    reply = self._complete(request, digest, self._serve(request), received)
+            seconds = time.monotonic() - started
+            if text := log_text(request, repeated=cached is not None, seconds=seconds):
+                logger.info("%s: %s", self.name, text)
+            return reply
         except Refused as refusal:
             # The sender wrote part of the detail: it must not be able to forge lines of this log.
             detail = "".join(c if c.isprintable() else "?" for c in str(refusal)[:_LONGEST_DETAIL])

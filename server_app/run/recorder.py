@@ -1,7 +1,7 @@
 """Records a run in its folder: settings, metrics, the model and a summary."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,6 +122,11 @@ class Recorder(Observer):
             hospitals=list(hospitals),
             examples=dict(hospitals),
             staying_out=dict(staying_out),
+        )
+
+    def unanswered(self, leg: Leg, hospitals: Sequence[HospitalName], seconds: float) -> None:
+        self._metrics.write(
+            "unanswered", leg=leg.number, hospitals=list(hospitals), seconds=seconds
         )
 
     def waiting(self, leg: Leg, problem: str) -> None:

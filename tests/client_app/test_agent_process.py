@@ -157,6 +157,8 @@ def test_a_killed_agent_comes_back_and_repeats_its_leg(
             assert _internet_sockets(agent.process.pid) == []
             second = _feddc("serve", enrolled)
             assert agent.stop() == 0
+            assert "leg 1: rounds 1 to " in agent.log
+            assert "sent for aggregation" in agent.log
             assert not agent.socket.exists()
 
     trained = decode_reply(answer)

@@ -89,6 +89,20 @@ def test_a_hospital_that_answers_again_has_no_problem(study: Study) -> None:
     assert (seen["Mercy"]["last_leg"], seen["Mercy"]["problem"]) == (2, "")
 
 
+def test_a_hospital_that_has_not_answered_yet_is_shown_while_the_leg_runs(study: Study) -> None:
+    add_experiment(
+        study,
+        "20260101-000000-aaaaaa",
+        hospital(1, "Mercy"),
+        {"event": "leg", "leg": 1, "ending": "hand-over", "missing": {}},
+        {"event": "unanswered", "leg": 2, "hospitals": ["Mercy"], "seconds": 360.0},
+    )
+
+    seen = {one["name"]: one for one in json.loads(status(study, "--json").stdout)["hospitals"]}
+
+    assert (seen["Mercy"]["last_leg"], seen["Mercy"]["problem"]) == (1, "no answer since 6 min")
+
+
 def test_without_an_experiment_nothing_is_known_of_agents(study: Study) -> None:
     seen = json.loads(status(study, "--json").stdout)["hospitals"]
 

@@ -320,3 +320,20 @@ def test_answers_are_yielded_as_they_arrive(clock: FakeClock) -> None:
         assert answer.reply is not None
         assert len(pulled) == number, f"more was pulled before node {node}'s answer was used"
     assert len(pulled) == 3
+
+
+def test_nodes_that_do_not_answer_are_reported_long_before_the_timeout(clock: FakeClock) -> None:
+    grid = StubGrid(node_101=lambda message: None)
+    reports: list[tuple[list[NodeId], int]] = []
+
+    answers = dict(
+        Exchange(grid, clock=clock).send(
+            by_key(HELLOS),
+            timeout=600,
+            group="leg",
+            on_unanswered=lambda nodes, seconds: reports.append((nodes, round(seconds))),
+        )
+    )
+
+    assert reports == [([101], 60), ([101], 360)]
+    assert answers[NodeId(101)].problem == "no answer in 600 s"
