@@ -16,9 +16,9 @@ from protocol.schedule import Ending, Leg
 from protocol.sealed_arrays import RECORD, is_sealed
 from strategies.identifiers import NodeId, Position
 from strategies.routing.planner import ModelRef, Plan, Planner, cohort_size
-from strategies.settings import AlgorithmSettings
+from strategies.settings import FedDCSettings
 from strategies.wrapped.adapter import Contribution, Wrapped
-from strategies.wrapped.records import to_record
+from strategies.wrapped.array_records import to_record
 from strategies.wrapped.requirements import (
     check_wrapped,
     layers,
@@ -68,7 +68,7 @@ class PlainRun:
 
     def __init__(
         self,
-        settings: AlgorithmSettings,
+        settings: FedDCSettings,
         wrapped: Wrapped,
         names: tuple[str, ...],
         rounds: Rounds,
@@ -140,7 +140,9 @@ class PlainRun:
         self._plan = self._planner.plan(self._leg, present) if is_last else None
         waiting = {hospital: self._planner.next_model(hospital) for hospital in sorted(present)}
         self._asked = {hospital: model for hospital, model in waiting.items() if model is not None}
-        nodes = [self._nodes[hospital] for hospital in self._asked]
+        # All nodes present are configured, also those without a model: a strategy may insist on a
+        # number of nodes.
+        nodes = [self._nodes[hospital] for hospital in sorted(present)]
         messages = self._wrapped.messages(nodes, config, grid)
         # Lazily: each message is made when it is sent.
         return (
