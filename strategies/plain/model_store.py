@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 from flwr.app import Array, ArrayRecord
 
-from strategies.wrapped.records import record_of
+from strategies.wrapped.array_records import record_of
 
 _IN_MEMORY = 64 * 2**20  # bytes of all models together; beyond that, further ones go to files
 

@@ -23,8 +23,8 @@ from protocol.model_bytes import Arrays, ModelState
 from strategies.identifiers import NodeId
 
 from . import saved_state
+from .array_records import record_of
 from .cohort_view import CohortView
-from .records import record_of
 from .requirements import layers
 from .stored_arrays import LoadableModel, ModelReader, StoredArray
 
