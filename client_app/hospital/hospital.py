@@ -36,7 +36,7 @@ from protocol.study.roster import Roster
 
 from . import key_exchange
 from .admission import admit, cached_reply, read_descriptor, store_of
-from .experiment import Experiment
+from .agreed_experiment import AgreedExperiment
 from .leg import serve_leg
 from .local_training import LocalTraining
 from .log_text import log_text
@@ -188,7 +188,7 @@ class Hospital:
 
     def _experiment(
         self, request: ExchangeKeyShares | OpenKeyShares | TrainLeg | Close
-    ) -> Experiment:
+    ) -> AgreedExperiment:
         """Return the experiment of a request, with the roster of its generation."""
         store = store_of(request, self._store)
         agreed, roster = store.descriptor, store.roster
@@ -196,7 +196,7 @@ class Hospital:
             raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"no agreement on {store.experiment}")
         descriptor = Descriptor.from_bytes(agreed)
         training = self._training(agreed, descriptor, roster)
-        return Experiment(self.name, store, descriptor, roster, training)
+        return AgreedExperiment(self.name, store, descriptor, roster, training)
 
     def _training(self, agreed: bytes, descriptor: Descriptor, roster: Roster) -> LocalTraining:
         if agreed not in self._trainings:

@@ -11,7 +11,7 @@ from rich.text import Text
 from operation import disk_space
 from operation.terminal import byte_size
 from server_app.experiment.event_file import EventFile
-from server_app.experiment.live_view import HospitalRow, Watch, ago
+from server_app.experiment.live_view import ExperimentView, HospitalRow, ago
 from server_app.services import background
 from server_app.services.supervisor import PARTS
 from server_app.study import certificates
@@ -71,7 +71,7 @@ def _last_answers(folders: list[Path]) -> dict[str, HospitalRow]:
     """Return how each hospital answered last in the experiment that was at work last."""
     files = [folder / "metrics.jsonl" for folder in folders]
     files = sorted((file for file in files if file.exists()), key=lambda file: file.stat().st_mtime)
-    watch = Watch()
+    watch = ExperimentView()
     for event in EventFile(files[-1]).new_events() if files else ():
         watch.add(event)
     return watch.rows

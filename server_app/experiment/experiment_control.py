@@ -11,7 +11,7 @@ from operation import process_group
 from operation.flower.control_api import ControlApi, RequestError, explain, pack
 from server_app.study.study_folder import Study, StudyError
 
-from .experiment_folder import Experiment
+from .experiment_folder import ExperimentFolder
 from .flower_runs import FlowerRun, add_flower_run, latest_run, metrics_length
 
 SERVER_APP, CLIENT_APP = "server_app.app:app", "client_app.courier:app"
@@ -23,7 +23,7 @@ class RunError(Exception):
     """An experiment cannot be started, resumed or stopped; the message says what to do."""
 
 
-def start(api: ControlApi, experiment: Experiment) -> FlowerRun:
+def start(api: ControlApi, experiment: ExperimentFolder) -> FlowerRun:
     """Start a Flower run for an experiment: its first, or one that resumes it."""
     bundle = pack(
         server_app=SERVER_APP, client_app=CLIENT_APP, config={"experiment": experiment.id}
@@ -36,7 +36,7 @@ def start(api: ControlApi, experiment: Experiment) -> FlowerRun:
     return run
 
 
-def stop(study: Study, api: ControlApi, experiment: Experiment) -> bool:
+def stop(study: Study, api: ControlApi, experiment: ExperimentFolder) -> bool:
     """End an experiment's Flower run and ServerApp; return whether a run was under way."""
     run = latest_run(experiment.folder)
     with requests_explained():
@@ -49,14 +49,14 @@ def stop(study: Study, api: ControlApi, experiment: Experiment) -> bool:
     return was_running
 
 
-def unfinished_experiments(study: Study, api: ControlApi) -> list[Experiment]:
+def unfinished_experiments(study: Study, api: ControlApi) -> list[ExperimentFolder]:
     """Return the experiments whose Flower run has not ended, oldest first."""
     found = []
     for folder in experiment_folders(study):
         run = latest_run(folder)
         with requests_explained():
             if run is not None and not api.is_over(run.run_id):
-                found.append(Experiment.open(study, folder.name))
+                found.append(ExperimentFolder.open(study, folder.name))
     return found
 
 
@@ -102,14 +102,14 @@ def experiment_folders(study: Study) -> list[Path]:
     return sorted(folders, key=lambda folder: (_created(folder), folder.name))
 
 
-def pick(study: Study, name: str | None) -> Experiment:
+def pick(study: Study, name: str | None) -> ExperimentFolder:
     """Open the experiment of this id, or the latest one."""
     if name is None:
         folders = experiment_folders(study)
         if not folders:
             raise StudyError("there is no experiment yet: start one with `feddc coordinator run`")
         name = folders[-1].name
-    return Experiment.open(study, name)
+    return ExperimentFolder.open(study, name)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .event_file import Event
-from .progress import RunState, bar_over_legs, shown
+from .progress import RunProgress, bar_over_legs, shown
 
 _MOST_ROWS = 20
 
@@ -41,10 +41,10 @@ class HospitalRow:
 
 
 @dataclass
-class Watch:
+class ExperimentView:
     """The state of an experiment, from its events and its SuperNodes."""
 
-    state: RunState = field(default_factory=RunState)
+    state: RunProgress = field(default_factory=RunProgress)
     rows: dict[str, HospitalRow] = field(default_factory=dict)
     waiting: str = ""
 
@@ -113,7 +113,7 @@ def watched(console: Console) -> Iterator[Display]:
         return
     progress = bar_over_legs(console)
     task = progress.add_task("starting", total=None)
-    watch = Watch()
+    watch = ExperimentView()
 
     def drawn() -> Group:
         state = watch.state
@@ -128,7 +128,7 @@ def watched(console: Console) -> Iterator[Display]:
 
 @dataclass
 class _Screen:
-    watch: Watch
+    watch: ExperimentView
 
     def event(self, event: Event) -> None:
         self.watch.add(event)

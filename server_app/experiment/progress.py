@@ -53,7 +53,7 @@ def bar_over_legs(console: Console) -> Progress:
 
 
 @dataclass
-class RunState:
+class RunProgress:
     """The state of a run, from its events."""
 
     legs: int = 0
@@ -89,7 +89,7 @@ class RunState:
 
 class _Bar:
     def __init__(self, progress: Progress, task: TaskID) -> None:
-        self._progress, self._task, self._state = progress, task, RunState()
+        self._progress, self._task, self._state = progress, task, RunProgress()
 
     def __call__(self, event: Event) -> None:
         state = self._state
@@ -107,7 +107,7 @@ class _Lines:
 
     console: Console
     clock: Clock
-    state: RunState = field(default_factory=RunState)
+    state: RunProgress = field(default_factory=RunProgress)
     began: float = field(init=False)
     last: float = field(init=False)
 

@@ -12,7 +12,7 @@ from server_app.config.run_config import Settings
 from strategies.feddc import FedDC
 from strategies.session.sealed_study import SealedStudy
 from strategies.settings import ScheduleOptions
-from strategies.wrapped.records import to_model
+from strategies.wrapped.array_records import to_model
 
 from .recorder import Recorder
 

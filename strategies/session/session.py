@@ -17,7 +17,7 @@ from protocol.model_bytes import ModelState, Wire
 from protocol.schedule import Ending, Leg
 from strategies.identifiers import HospitalName, Position, cohort_node
 from strategies.routing.planner import Assignment, ModelRef, Plan, Planner, cohort_size
-from strategies.settings import AlgorithmSettings
+from strategies.settings import FedDCSettings
 from strategies.wrapped.adapter import Contribution, Wrapped
 from strategies.wrapped.requirements import check_wrapped, least_hospitals, least_models
 
@@ -53,7 +53,7 @@ class Session:
 
     def __init__(
         self,
-        settings: AlgorithmSettings,
+        settings: FedDCSettings,
         study: SealedStudy,
         wrapped: Wrapped,
         legs: tuple[Leg, ...],

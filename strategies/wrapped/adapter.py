@@ -1,6 +1,6 @@
 """The wrapped strategy, seen from FedDC: it configures every leg and aggregates at some of them.
 
-It is shown exactly the leg's cohort and only trainable parameters; whatever else a model has
+It is shown exactly the leg's cohort and only trainable parameters; everything else in a model
 (running statistics, counters) is averaged here.
 """
 
@@ -60,8 +60,8 @@ class Wrapped:
         self.strategy = strategy
         self.model = model
         # Strategies that step from a current model have none before the first aggregation of
-        # independent inits. Until then a copy is asked, so that the strategy itself remembers no
-        # model that never was, and the first aggregate is the plain mean.
+        # independent inits. Until then a copy of the strategy configures the legs, so that the
+        # strategy itself stores no model that does not exist, and the first aggregate is the mean.
         self._without_model = own_init and any(
             hasattr(layer, "current_arrays") for layer in layers(strategy)
         )

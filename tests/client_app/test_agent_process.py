@@ -29,8 +29,8 @@ from protocol.messages import (
     decode_reply,
     sign_request,
 )
+from tests.client_app.agent_socket import worked
 from tests.client_app.conftest import ROOT, Agent, Enrolled, Start, start_stub
-from tests.client_app.talking import worked
 from tests.fake_clock import FakeClock
 from tests.processes import wait_until
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import lab.flower.simulate
-from lab.commands.simulate_command import JSON_KEYS, Stopped, merged
+from lab.commands.simulate_command import JSON_KEYS, SignalReceived, merged
 from lab.flower.simulate import SimulationFailed
 from operation.cli import main
 from server_app.config.run_config import Settings
@@ -171,7 +171,7 @@ def test_a_command_stopped_early_says_that_nothing_was_kept(
     feddc: Feddc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object, **__: object) -> None:
-        raise Stopped(2)
+        raise SignalReceived(2)
 
     monkeypatch.setattr(lab.flower.simulate, "simulate", stop)
     monkeypatch.chdir(tmp_path)

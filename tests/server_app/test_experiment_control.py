@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 from client_app.connect.agent_client import AgentUnreachable, health
 from client_app.hospital_folder import HospitalFolder
 from server_app.experiment.experiment_control import server_apps
-from server_app.experiment.experiment_folder import Experiment
+from server_app.experiment.experiment_folder import ExperimentFolder
 from server_app.study import study_members
 from server_app.study.registration import control
 from tests.server_app.conftest import Coordinator
@@ -148,7 +148,7 @@ def test_an_experiment_is_stopped_and_resumed(federation: Coordinator) -> None:
     assert f"the experiment {name} is running" in second.stderr
 
     # A newer experiment that never started: `stop` means the one that runs.
-    newer = Experiment.create(federation.study, {"input-shape": "3", "classes": 2})
+    newer = ExperimentFolder.create(federation.study, {"input-shape": "3", "classes": 2})
     assert f"{name} is stopped" in federation.feddc("stop").stdout
     assert federation.feddc("stop").stdout == "No experiment is running.\n"
     assert federation.feddc("stop", newer.id).stdout == f"{newer.id} was not running.\n"

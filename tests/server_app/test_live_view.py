@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from rich.console import Console
 
-from server_app.experiment.live_view import Watch, ago, watched
+from server_app.experiment.live_view import ExperimentView, ago, watched
 
 START = {"event": "start", "legs": 4, "rounds": 4, "hospitals": ["Charite", "Mercy", "St [b]Mary"]}
 
@@ -42,14 +42,14 @@ def leg(number: int, **missing: str) -> dict[str, object]:
     }
 
 
-def printed(watch: Watch) -> list[str]:
+def printed(watch: ExperimentView) -> list[str]:
     console = Console(file=io.StringIO(), width=100)
     console.print(watch.table(1090.0))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
 def test_the_table_has_last_seen_leg_loss_and_parked() -> None:
-    watch = Watch()
+    watch = ExperimentView()
     for event in (START, hospital("Charite", 2, loss=0.25), hospital("Mercy", 2, "not connected")):
         watch.add(event)
     watch.add(leg(2, Mercy="not connected"))
@@ -65,7 +65,7 @@ def test_the_table_has_last_seen_leg_loss_and_parked() -> None:
 
 
 def test_a_hospital_that_is_back_is_no_longer_parked() -> None:
-    watch = Watch()
+    watch = ExperimentView()
     for event in (START, hospital("Mercy", 1, "not connected"), leg(1, Mercy="not connected")):
         watch.add(event)
     for event in (hospital("Mercy", 2), leg(2)):

@@ -150,15 +150,15 @@ def test_the_mean_client_accuracy_is_of_the_models_before_the_last_aggregation(
 
 def test_the_mean_held_out_accuracy_is_the_hospitals_own(finished: Run) -> None:
     s = finished.settings
-    shares = load_partitions(s.local, s.algorithm.hospitals, s.algorithm.seed)
+    partitions = load_partitions(s.local, s.algorithm.hospitals, s.algorithm.seed)
     each = [
-        accuracy_by_hand(finished.model, share.held_out.features, share.held_out.labels)
-        for share in shares
+        accuracy_by_hand(finished.model, partition.held_out.features, partition.held_out.labels)
+        for partition in partitions
     ]
 
     assert finished.summary["mean_held_out_accuracy"] == pytest.approx(np.mean(each), abs=1e-9)
     told = events(folder_of(finished), "held-out")
-    assert [event["hospital"] for event in told] == [share.name for share in shares]
+    assert [event["hospital"] for event in told] == [partition.name for partition in partitions]
     assert [event["accuracy"] for event in told] == pytest.approx(each, abs=1e-9)
 
 

@@ -1,4 +1,4 @@
-"""`feddc coordinator`: founding a study, enrolling hospitals, and their roster."""
+"""`feddc coordinator`: creating a study, enrolling hospitals, and their roster."""
 
 import json
 import os
@@ -285,40 +285,45 @@ def test_removing_a_stranger_is_refused(study: Study) -> None:
     assert "Mercy is not a member" in done.stderr
 
 
-def test_a_hospital_joins_with_what_the_coordinator_sends(
-    study: Study, tmp_path: Path, card_of: Callable[[str], Path]
-) -> None:
+@pytest.fixture
+def mercy(study: Study, tmp_path: Path, card_of: Callable[[str], Path]) -> HospitalFolder:
+    """A hospital that is on the study's roster and has not joined yet."""
     place = HospitalFolder(tmp_path / "mercy")
     enrol(study, initialise(place, "Mercy", "")[1])
     enrol(study, card_of("Charite"))
     feddc("roster", "--study", study.folder, "--yes")
-    join = ["hospital", "join", str(study.for_hospitals / "roster"), "--folder", str(place.path)]
+    return place
 
-    done = CliRunner().invoke(app, [*join, "--fingerprint", study.roster().fingerprint])
+
+def join(study: Study, place: HospitalFolder) -> Result:
+    """Pin what the coordinator sends to hospitals."""
+    roster, fingerprint = study.for_hospitals / "roster", study.roster().fingerprint
+    options = ["--folder", str(place.path), "--fingerprint", fingerprint]
+    return CliRunner().invoke(app, ["hospital", "join", str(roster), *options])
+
+
+def test_a_hospital_joins_with_what_the_coordinator_sends(
+    study: Study, mercy: HospitalFolder
+) -> None:
+    done = join(study, mercy)
 
     assert done.exit_code == 0, done.output
-    assert place.roster() == study.roster()
-    connection = place.connection()
+    assert mercy.roster() == study.roster()
+    connection = mercy.connection()
     assert connection is not None
     assert str(connection.address) == "fl.example.org:8443"
 
 
-def test_a_way_to_another_coordinator_is_refused(
-    study: Study, tmp_path: Path, card_of: Callable[[str], Path]
+def test_a_connection_to_another_coordinator_is_refused(
+    study: Study, mercy: HospitalFolder
 ) -> None:
-    place = HospitalFolder(tmp_path / "mercy")
-    enrol(study, initialise(place, "Mercy", "")[1])
-    enrol(study, card_of("Charite"))
-    feddc("roster", "--study", study.folder, "--yes")
     evil = Connection.make(study.address, study.authority.read_text(), Identity.generate())
     (study.for_hospitals / "coordinator.json").write_text(evil.to_json())
-    join = ["hospital", "join", str(study.for_hospitals / "roster"), "--folder", str(place.path)]
-
-    done = CliRunner().invoke(app, [*join, "--fingerprint", study.roster().fingerprint])
+    done = join(study, mercy)
 
     assert done.exit_code == 1
     assert "not signed by the coordinator" in done.stderr
-    assert place.roster() is None
+    assert mercy.roster() is None
 
 
 # --- run, without a SuperLink ---------------------------------------------------------------------

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from learning.data.examples import DataError, Dataset, Examples
 from learning.data.options import DataOptions
-from learning.data.partition.grouping import GROUP_COLUMNS, set_apart, unite
-from learning.data.scaling import standardise
+from learning.data.partition.groups import GROUP_COLUMNS, set_apart, unite
+from learning.data.scale import standardise
 from learning.data.sources import read_text, require
 
 

@@ -1,4 +1,4 @@
-"""FedDC meets the hospitals: it begins with exactly the members, all agreed."""
+"""FedDC's set-up: an experiment begins with exactly the members, all agreed."""
 
 from collections.abc import Iterable
 
