@@ -100,7 +100,7 @@ UNANSWERED = {"event": "unanswered", "leg": 2, "hospitals": ["Mercy"], "seconds"
 
 
 def test_who_has_not_answered_yet_is_named_while_the_leg_runs() -> None:
-    watch = Watch()
+    watch = ExperimentView()
     for event in (START, hospital("Charite", 1), hospital("Mercy", 1), leg(1), UNANSWERED):
         watch.add(event)
     first = printed(watch)[1]
