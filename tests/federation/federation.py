@@ -28,7 +28,7 @@ from client_app.cli import app as hospital_commands
 from learning.data import Partition
 from learning.data.partition.groups import set_apart
 from learning.local_data import load_dataset, load_partitions
-from server_app.cli.study_commands import app as coordinator_commands
+from server_app.cli import app as coordinator_commands
 from server_app.config.run_config import Settings
 from tests.processes import children
 
