@@ -58,8 +58,8 @@ images: ## the Docker images; TORCH=cpu TORCH_INDEX=… for those without CUDA
 settings: install ## write the settings into pyproject.toml and docs/settings.md
 	$(BIN)/python -m server_app.config.settings_docs
 
-federation: ## a coordinator and three hospitals in containers: up, FedDC, result, down; KEEP=1 keeps it
-	$(PYTHON) docker/local/federation.py
+federation: ## a coordinator and three hospitals in containers: FedDC beside training alone; KEEP=1 keeps it
+	$(PYTHON) docker/local/run.py
 
 benchmarks: install ## every benchmark, one JSON line each
 	$(BIN)/python -m benchmarks.envelope --json

@@ -234,7 +234,7 @@ class FedDC(Strategy):
             _refuse_hook()
         if self._plain is None or server_round == 1:
             self._plain = self._begin_plain(arrays, grid)
-        return self._plain.configure(server_round, config, grid)
+        return self._plain.configure(server_round, arrays, config, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

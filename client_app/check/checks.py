@@ -12,15 +12,17 @@ from client_app.state.sqlite_store import SqliteStore
 from client_app.state.store import STOPPED
 from learning.data import DataError
 from learning.local_data import load_own
+from operation import disk_space
 from operation.config import SettingsError
+from operation.terminal import byte_size
 
 from .essentials import check_essentials
 from .finding import Finding
-from .reachability import why_unreachable
+from .reachability import WrongClock, why_unreachable
 
 
 def check_everything(folder: HospitalFolder) -> Iterator[Finding]:
-    """Check configuration, keys, permissions, roster, network, store, data, agent, coordinator."""
+    """Check configuration, permissions, keys, roster, network, disk, data, agent, coordinator."""
     try:
         configuration = Configuration.read(folder.configuration)
     except SettingsError as error:
@@ -28,6 +30,7 @@ def check_everything(folder: HospitalFolder) -> Iterator[Finding]:
         return
     yield from check_essentials(folder, configuration)
     yield from _store(folder)
+    yield from _disk(folder)
     yield from _data(configuration)
     yield from _agent(configuration)
     yield from _coordinator(folder)
@@ -48,6 +51,20 @@ def _store(folder: HospitalFolder) -> Iterator[Finding]:
         )
     else:
         yield Finding("store", "fine", "up to date")
+
+
+def _disk(folder: HospitalFolder) -> Iterator[Finding]:
+    if not folder.state.is_dir():
+        return  # reported with the state folder
+    free = disk_space.free_bytes(folder.state)
+    text = f"{byte_size(free)} free at {folder.state}"
+    verdict = disk_space.verdict(free)
+    if verdict == "fine":
+        yield Finding("disk", verdict, text)
+    else:
+        wanted = byte_size(disk_space.LOW_BYTES)
+        remedy = f"free some space: with less than {wanted} the agent may have to refuse legs"
+        yield Finding("disk", verdict, text, remedy)
 
 
 def _data(configuration: Configuration) -> Iterator[Finding]:
@@ -101,8 +118,7 @@ def _agent(configuration: Configuration) -> Iterator[Finding]:
     try:
         agent = health(str(configuration.socket))
     except AgentUnreachable:
-        text = "not running; start it with `feddc hospital serve`"
-        yield Finding("agent", "fine", text)
+        yield Finding("agent", "warning", "not running", "start it: `feddc hospital serve`")
     else:
         yield Finding("agent", "fine", f"{agent['name']} answers (version {agent['version']})")
 
@@ -117,7 +133,17 @@ def _coordinator(folder: HospitalFolder) -> Iterator[Finding]:
         text = f"{folder.connection_file} is missing: the coordinator's address is not known"
         remedy = "run `feddc hospital join` with the coordinator.json that came with the roster"
         yield Finding("coordinator", "warning", text, remedy)
-    elif problem := why_unreachable(connection):
+        return
+    try:
+        problem = why_unreachable(connection)
+    except WrongClock as error:
+        remedy = (
+            "set the clock; if it is right, the coordinator runs `feddc coordinator "
+            "renew-certificate`"
+        )
+        yield Finding("clock", "wrong", str(error), remedy)
+        return
+    if problem:
         # A warning only: the agent's machine or container should have no network at all.
         remedy = "check the firewall and HTTPS_PROXY where `feddc hospital connect` runs"
         yield Finding("coordinator", "warning", f"{connection.address}: {problem}", remedy)

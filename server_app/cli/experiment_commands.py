@@ -107,20 +107,33 @@ def resume(
         follow_to_end(place, chosen, json_output)
 
 
-def stop(experiment: Id = None, study: Folder = DEFAULT_FOLDER) -> None:
-    """Stop an experiment; it can be resumed."""
+def stop(
+    experiment: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="Id of the experiment; default: the running one."),
+    ] = None,
+    study: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Stop the running experiment; it can be resumed."""
     with exit_on_experiment_error():
         place = open_study(study)
         from server_app.experiment import experiment_control
         from server_app.study.registration import control
 
         api = control(place)
-        chosen = experiment_control.pick(place, experiment)
-        was_running = experiment_control.stop(place, api, chosen)
-    if was_running:
-        typer.echo(f"{chosen.id} is stopped; continue it with `feddc coordinator resume`.")
-    else:
-        typer.echo(f"{chosen.id} was not running.")
+        if experiment is None:
+            chosen = experiment_control.unfinished_experiments(place, api)
+            if not chosen:
+                experiment_control.end_server_apps(place)  # one may be left over from an ended run
+                typer.echo("No experiment is running.")
+        else:
+            chosen = [experiment_control.pick(place, experiment)]
+        for one in chosen:
+            if experiment_control.stop(place, api, one):
+                resume = f"`feddc coordinator resume {one.id}`"
+                typer.echo(f"{one.id} is stopped; continue it with {resume}.")
+            else:
+                typer.echo(f"{one.id} was not running.")
 
 
 def status(study: Folder = DEFAULT_FOLDER, json_output: Json = False) -> None:

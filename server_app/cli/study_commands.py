@@ -107,12 +107,21 @@ def remove(
         )
 
 
-def roster(study: Folder = DEFAULT_FOLDER) -> None:
+def roster(
+    study: Folder = DEFAULT_FOLDER,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Sign a roster with few members without asking.")
+    ] = False,
+) -> None:
     """Sign the roster of the present members; a changed roster opens a new generation."""
     from server_app.study import study_members
 
     with exit_on_study_error():
         place = open_study(study)
+        if question := study_members.why_too_few(place):
+            typer.echo(question, err=True)
+            if not yes:
+                typer.confirm("Sign this roster?", abort=True)
         made, is_new = study_members.write_roster(place)
         place.write_connection()
     table = Table("member", "fingerprint", box=None, pad_edge=False, padding=(0, 2, 0, 0))

@@ -49,6 +49,17 @@ def stop(study: Study, api: ControlApi, experiment: ExperimentFolder) -> bool:
     return was_running
 
 
+def unfinished_experiments(study: Study, api: ControlApi) -> list[ExperimentFolder]:
+    """Return the experiments whose Flower run has not ended, oldest first."""
+    found = []
+    for folder in experiment_folders(study):
+        run = latest_run(folder)
+        with requests_explained():
+            if run is not None and not api.is_over(run.run_id):
+                found.append(ExperimentFolder.open(study, folder.name))
+    return found
+
+
 def end_server_apps(study: Study) -> None:
     """End the study's ServerApps on this machine: SIGTERM, and SIGKILL after a grace period."""
     deadline = time.monotonic() + _END_SECONDS
@@ -70,15 +81,10 @@ def server_apps(study: Study) -> list[int]:
 
 def running_experiment(study: Study, api: ControlApi) -> str | None:
     """Return the id of the running experiment, or None."""
-    for folder in experiment_folders(study):
-        run = latest_run(folder)
-        if run is None:
-            continue
-        with requests_explained():
-            is_over = api.is_over(run.run_id)
-        if not is_over and (server_apps(study) or not process_group.VISIBLE):
-            return folder.name
-    return None
+    unfinished = unfinished_experiments(study, api)
+    # Flower may not know yet that a ServerApp has died.
+    is_alive = not process_group.VISIBLE or bool(server_apps(study))
+    return unfinished[0].id if unfinished and is_alive else None
 
 
 def check_nothing_runs(study: Study, api: ControlApi) -> None:

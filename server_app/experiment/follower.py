@@ -69,6 +69,8 @@ def _ended(event: Event) -> RunOutcome:
     if event.get("status") == "completed":
         return RunOutcome(True)
     reason = str(event.get("reason") or "the ServerApp failed without a reason")
+    if event.get("status") == "interrupted":
+        reason = f"{reason}; {_RESUME}"
     return RunOutcome(False, reason)
 
 

@@ -61,6 +61,10 @@ class ExperimentView:
                     row.leg, row.last_seen = event["leg"], event.get("time")
                 if event.get("loss") is not None:
                     row.loss = event["loss"]
+            case "unanswered":
+                for name in event["hospitals"]:
+                    self._row(name).problem = f"no answer since {duration(event['seconds'])}"
+                self.waiting = unanswered_text(event)
             case "leg":
                 parked = set(event.get("parked", ()))
                 for name, row in self.rows.items():
@@ -148,6 +152,8 @@ class _Lines:
             case "leg":
                 self._print_missing(event["leg"], dict(event.get("missing", {})))
                 self.waiting = ""
+            case "unanswered":
+                self._write(f"leg {event['leg']}: {unanswered_text(event)}")
             case "waiting" if (text := waiting_text(event)) != self.waiting:
                 self.waiting = text
                 self._write(text)
@@ -172,15 +178,24 @@ def waiting_text(event: Event) -> str:
     return f"waiting: {event.get('problem') or 'for hospitals'}"
 
 
+def unanswered_text(event: Event) -> str:
+    """Name the hospitals that have not answered in the present leg, and since when."""
+    return f"waiting for {', '.join(event['hospitals'])} since {duration(event['seconds'])}"
+
+
 def ago(moment: float | None, now: float) -> str:
     """Format the time since a moment in the largest unit that fits."""
     if moment is None:
         return "never"
-    seconds = max(0.0, now - moment)
+    return f"{duration(max(0.0, now - moment))} ago"
+
+
+def duration(seconds: float) -> str:
+    """Format a time in the largest unit that fits."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
-            return f"{seconds // size:.0f} {unit} ago"
-    return f"{seconds:.0f} s ago"
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _problem(row: HospitalRow) -> str:

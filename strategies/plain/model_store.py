@@ -42,7 +42,8 @@ class ModelStore:
         self._files = 0
 
     def put(self, name: str, arrays: ArrayRecord) -> None:
-        """Store a model under a new name."""
+        """Store a model, in place of the one that has this name."""
+        self._drop(name)
         size = sum(len(array.data) for array in arrays.values())
         if self._used + size <= self._limit:
             self._used += size
@@ -56,10 +57,15 @@ class ModelStore:
     def keep_only(self, names: Collection[str]) -> None:
         """Drop all other models."""
         for name in self._models.keys() - set(names):
-            stored = self._models.pop(name)
-            self._used -= stored.bytes_in_memory
-            if stored.path is not None:
-                stored.path.unlink()
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        stored = self._models.pop(name, None)
+        if stored is None:
+            return
+        self._used -= stored.bytes_in_memory
+        if stored.path is not None:
+            stored.path.unlink()
 
     def _write(self, arrays: ArrayRecord) -> _Stored:
         if self._folder is None:

@@ -203,6 +203,7 @@ def test_every_code_of_the_closed_list_has_a_case() -> None:
         Code.NOT_SET_UP,
         Code.TOO_MANY_TO_ONE,  # test_hospital_policy.py
         Code.ROLLED_BACK,  # test_rollback.py
+        Code.DISK_FULL,  # test_disk_space.py
         Code.INTERNAL_ERROR,  # test_hospital_hostile_input.py
         Code.TOO_LARGE,  # test_agent_requests.py: refused before a hospital sees it
     }

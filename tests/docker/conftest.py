@@ -1,4 +1,4 @@
-"""A federation in containers, for the tests that look at it; skipped where there is no engine."""
+"""A federation in containers; without a Docker engine its tests are skipped."""
 
 import os
 import shlex
@@ -24,8 +24,8 @@ def engine() -> None:
     if shutil.which("docker") is None:
         pytest.skip("docker is not installed")
     if not os.environ.get("DOCKER_HOST") and not _answers() and LAB.exists():
-        told = subprocess.run([LAB, "env"], capture_output=True, text=True, check=True).stdout
-        settings = (part.split("=", 1) for part in shlex.split(told) if "=" in part)
+        printed = subprocess.run([LAB, "env"], capture_output=True, text=True, check=True).stdout
+        settings = (part.split("=", 1) for part in shlex.split(printed) if "=" in part)
         os.environ.update(dict(settings))
     if not _answers():
         pytest.skip("no Docker engine answers: start one, or set DOCKER_HOST")
@@ -41,7 +41,7 @@ def federation(engine: None) -> Iterator[Federation]:
     """A coordinator and three hospitals, up and connected."""
     made = Federation(NAME)
     made.build()
-    made.down()  # of a session that was killed
+    made.down()  # left over if an earlier run was killed
     try:
         made.up()
         yield made

@@ -35,8 +35,8 @@ def main() -> None:
         ("vsock", 40, socket.SOCK_STREAM, 0),
     ):
         powers += attempt(name, socket.socket, family, kind, protocol)
-    told = {"reached": reached, "powers": powers, "interfaces": interfaces()}
-    json.dump(told | {"routes": routes()}, sys.stdout)
+    findings = {"reached": reached, "powers": powers, "interfaces": interfaces()}
+    json.dump(findings | {"routes": routes()}, sys.stdout)
 
 
 def attempt(name, action, *arguments):

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from docker.local.accuracies import Accuracies, mean
 from docker.local.federation import DOCKER, SETTINGS, Federation, Project, docker
 from tests.docker.probes import Victim, elsewhere, execute, inside, inspect
 
@@ -118,9 +119,9 @@ def test_hostile_code_in_the_supernode_finds_neither_data_nor_keys(hospital: Pro
     needles = {"patients": PATIENT.hex(), **hexed}
 
     def places(service: str, skip: str = "") -> dict[str, list[str]]:
-        told = inside(hospital, service, "hostile_search.py", *needles.values(), skip=skip)
-        assert told["looked"] > 1000
-        return {name: told["found"][needle] for name, needle in needles.items()}
+        search = inside(hospital, service, "hostile_search.py", *needles.values(), skip=skip)
+        assert search["looked"] > 1000
+        return {name: search["found"][needle] for name, needle in needles.items()}
 
     # The same search, where the secrets are: it does find them.
     agent = places("agent", skip="/opt/feddc/lib")  # gigabytes of torch
@@ -216,8 +217,8 @@ print(answer.decode(errors="replace"))
 """
 
 
-def through_the_exit(hospital: Project, request: str, name: str = "127.0.0.1") -> str:
-    """Say something at the supernode's only way out, inside TLS unless `name` is empty."""
+def through_upstream(hospital: Project, request: str, name: str = "127.0.0.1") -> str:
+    """Send a request to the supernode's upstream socket, inside TLS unless `name` is empty."""
     place = ["/exit/exit.sock", "/hospital/transport/coordinator.json"]
     return execute(hospital, "supernode", "python", "-c", ASK, *place, name, request)
 
@@ -229,12 +230,14 @@ def http(method: str, path: str, host: str = "localhost") -> str:
     )
 
 
-def test_the_only_way_out_leads_to_the_coordinator_alone(hospital: Project, victim: Victim) -> None:
-    assert " 404 " in through_the_exit(hospital, http("GET", "/")).splitlines()[0]
+def test_the_upstream_socket_reaches_the_coordinator_alone(
+    hospital: Project, victim: Victim
+) -> None:
+    assert " 404 " in through_upstream(hospital, http("GET", "/")).splitlines()[0]
     place = f"{victim.address}:{victim.port}"
     for method, path in (("CONNECT", place), ("GET", f"http://{place}/")):
         for name in ("127.0.0.1", ""):
-            answer = through_the_exit(hospital, http(method, path, place), name)
+            answer = through_upstream(hospital, http(method, path, place), name)
             assert "victim" not in answer
             assert answer.split()[1].startswith("4")
 
@@ -244,10 +247,10 @@ def test_from_outside_flowers_other_interfaces_are_refused(
     area: str, hospital: Project, federation: Federation
 ) -> None:
     for path in (f"/v1/{area}/list-runs", f"/v1/fleet/../{area}/list-runs", f"//v1/{area}/x"):
-        answer = through_the_exit(hospital, http("POST", path))
+        answer = through_upstream(hospital, http("POST", path))
         assert answer.split()[1] in {"400", "404"}
-    # Hospitals' own is let through, to be refused there for want of a signature.
-    answer = through_the_exit(hospital, http("POST", "/v1/fleet/pull-messages"))
+    # The hospitals' own interface is forwarded; the SuperLink refuses a request without signature.
+    answer = through_upstream(hospital, http("POST", "/v1/fleet/pull-messages"))
     assert answer.split()[1] not in {"404", "502"}
 
 
@@ -260,8 +263,8 @@ def test_the_superlink_itself_listens_for_its_own_machine_only(federation: Feder
         "names": [],
         "resolvers": [],
     }
-    told = elsewhere(federation.network, "hostile_network.py", json.dumps(targets))
-    assert {name.split()[1] for name in told["reached"]} == {"coordinator.test:8443"}
+    probe = elsewhere(federation.network, "hostile_network.py", json.dumps(targets))
+    assert {name.split()[1] for name in probe["reached"]} == {"coordinator.test:8443"}
 
 
 def test_the_proxy_sees_its_own_key_and_no_other(federation: Federation) -> None:
@@ -270,8 +273,8 @@ def test_the_proxy_sees_its_own_key_and_no_other(federation: Federation) -> None
         execute(federation.coordinator, "superlink", "python", "-c", show.format(path)).strip()
         for path in ("identity.key", "tls/ca.key", "tls/server.key")
     ]
-    told = inside(federation.coordinator, "proxy", "hostile_search.py", *needles)
-    assert [told["found"][needle] for needle in needles] == [[], [], ["/proxy/server.key"]]
+    search = inside(federation.coordinator, "proxy", "hostile_search.py", *needles)
+    assert [search["found"][needle] for needle in needles] == [[], [], ["/proxy/server.key"]]
 
 
 def test_of_the_coordinator_only_the_proxys_port_is_published(engine: None) -> None:
@@ -282,12 +285,20 @@ def test_of_the_coordinator_only_the_proxys_port_is_published(engine: None) -> N
     assert [port["published"] for port in published["network"]] == ["8443"]
 
 
-def test_the_three_hospitals_train_one_model(federation: Federation) -> None:
-    """Last: everything above was looked at in a federation that works."""
-    changes = {"rounds": 6, "daisy-period": 1, "aggregation-period": 3}
-    outcome = federation.run(SETTINGS | changes)
+def test_the_three_hospitals_train_a_model_better_than_each_ones_own(
+    federation: Federation,
+) -> None:
+    """Runs last: everything above was tested in a federation that works."""
+    outcome = federation.run(SETTINGS)
     assert outcome["status"] == "completed"
     assert outcome["sealed"] is True
-    assert outcome["legs"] == 6
+    assert (outcome["legs"], outcome["hand_overs"], outcome["aggregations"]) == (12, 8, 4)
+    assert (outcome["lost_chains"], outcome["missed_rounds"]) == (0, 0)
     audit = execute(federation.hospitals["Anna"], "agent", "feddc", "hospital", "audit")
     assert "all of them whole and in order" in audit
+    accuracies = Accuracies(
+        federation.train_alone(SETTINGS), federation.aggregate_accuracies(outcome)
+    )
+    accuracies.check()
+    assert mean(accuracies.aggregate) == pytest.approx(outcome["mean_held_out_accuracy"])
+    assert mean(accuracies.aggregate) > mean(accuracies.alone)

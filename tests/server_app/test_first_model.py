@@ -44,6 +44,7 @@ def study(tmp_path: Path) -> Study:
     return study
 
 
+@pytest.mark.slow  # seven processes import torch
 def test_an_experiment_begins_with_the_model_it_was_given(study: Study, tmp_path: Path) -> None:
     first = ExperimentFolder.create(study, SETTINGS)
     with EvaluatorProcess(first.folder, 3) as evaluator:

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.timing
 LEG = {"event": "leg", "leg": 1, "ending": "hand-over"}
 END = {"event": "end", "status": "completed", "reason": ""}
 FAILED = {"event": "end", "status": "failed", "reason": "leg 2: 1 of 4 hospitals answered"}
+INTERRUPTED = {"event": "end", "status": "interrupted", "reason": "the ServerApp was stopped"}
 
 
 class FakeApi:
@@ -107,6 +108,17 @@ def test_a_failure_is_told_with_its_reason(
     outcome, _ = followed(experiment, FakeApi(DONE))
 
     assert outcome == RunOutcome(False, "leg 2: 1 of 4 hospitals answered")
+
+
+def test_an_interrupted_experiment_is_said_to_be_resumable(
+    experiment: ExperimentFolder, processes: list[int]
+) -> None:
+    write(experiment, LEG, INTERRUPTED)
+
+    outcome, _ = followed(experiment, FakeApi(DONE))
+
+    assert not outcome.completed
+    assert outcome.reason.startswith("the ServerApp was stopped; `feddc coordinator resume`")
 
 
 def test_the_end_of_an_earlier_run_is_not_this_one_s(
@@ -216,6 +228,8 @@ def test_a_half_written_line_is_waited_for_and_a_broken_one_left_out(tmp_path: P
         ([LEG], RunStatus("finished:stopped", ""), [], "stopped"),
         ([LEG, FAILED], RunStatus("finished:stopped", ""), [], "stopped"),
         ([LEG], None, [], "interrupted"),
+        ([LEG, INTERRUPTED], None, [], "interrupted"),
+        ([LEG, INTERRUPTED], RunStatus("finished:failed", ""), [], "interrupted"),
         ([], RunStatus("pending", ""), [], "running"),
     ],
 )

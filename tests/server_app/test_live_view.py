@@ -96,6 +96,37 @@ def test_a_log_has_lines_for_who_is_missing_and_back() -> None:
     assert "leg 4/4" in lines[-2]
 
 
+UNANSWERED = {"event": "unanswered", "leg": 2, "hospitals": ["Mercy"], "seconds": 60.2}
+
+
+def test_who_has_not_answered_yet_is_named_while_the_leg_runs() -> None:
+    watch = ExperimentView()
+    for event in (START, hospital("Charite", 1), hospital("Mercy", 1), leg(1), UNANSWERED):
+        watch.add(event)
+    first = printed(watch)[1]
+    assert first.startswith("Mercy ")
+    assert first.rstrip().endswith("no answer since 1 min")
+    assert watch.waiting == "waiting for Mercy since 1 min"
+
+    for event in (hospital("Mercy", 2), leg(2)):
+        watch.add(event)
+    assert watch.waiting == ""
+    assert not any("no answer" in line for line in printed(watch))
+
+
+def test_a_log_names_who_has_not_answered_yet() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    with watched(console) as display:
+        for event in (START, leg(1), UNANSWERED, UNANSWERED | {"seconds": 360.0}, leg(2)):
+            display.event(event)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+    assert [line for line in lines if "waiting" in line] == [
+        "leg 2: waiting for Mercy since 1 min",
+        "leg 2: waiting for Mercy since 6 min",
+    ]
+
+
 def test_a_terminal_shows_bar_and_table_and_leaves_nothing_behind() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     with watched(console) as display:

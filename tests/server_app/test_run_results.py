@@ -1,6 +1,8 @@
 """What a run leaves behind: every figure recomputed by hand, and nothing after a failure."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -253,8 +255,22 @@ def test_a_failure_without_a_word_is_told_by_its_kind(
     assert events(tmp_path / "run")[-1]["reason"] == "Unhappy"
 
 
+def test_a_full_disk_is_called_that(
+    run_tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "journal/state")
+
+    monkeypatch.setattr("strategies.feddc.FedDC.start", fail)
+    with pytest.raises(OSError, match="No space left"):
+        run_tiny()
+
+    reason = events(tmp_path / "run")[-1]["reason"]
+    assert reason == "the disk is full: free some space, then run `feddc coordinator resume`"
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_a_stopped_run_is_a_failed_one(
+def test_a_stopped_run_is_interrupted_not_failed(
     stop: type[BaseException], run_tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object, **__: object) -> None:
@@ -264,5 +280,6 @@ def test_a_stopped_run_is_a_failed_one(
     with pytest.raises(stop):
         run_tiny()
 
-    assert events(tmp_path / "run")[-1]["status"] == "failed"
+    end = events(tmp_path / "run")[-1]
+    assert (end["status"], end["reason"]) == ("interrupted", "the ServerApp was stopped")
     assert not (tmp_path / "run" / "summary.json").exists()

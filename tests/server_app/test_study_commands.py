@@ -14,6 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from client_app.enrol.enrolment import initialise
+from client_app.hospital.policy import Policy
 from client_app.hospital_folder import HospitalFolder
 from operation.cli import app
 from protocol.keys import Identity
@@ -235,7 +236,7 @@ def test_a_roster_has_an_generation_for_each_list_of_members(
     for name in ("Mercy", "Charite"):
         enrol(study, card_of(name))
 
-    done = feddc("roster", "--study", study.folder)
+    done = feddc("roster", "--study", study.folder, "--yes")
     assert done.exit_code == 0
     assert (study.roster().generation, study.roster().names) == (1, ("Charite", "Mercy"))
     assert study.roster().fingerprint in done.stdout
@@ -249,10 +250,32 @@ def test_a_roster_has_an_generation_for_each_list_of_members(
 
     done = feddc("remove", "Mercy", "--study", study.folder, "--yes")
     assert done.exit_code == 0
-    feddc("roster", "--study", study.folder)
+    feddc("roster", "--study", study.folder, "--yes")
     assert (study.roster().generation, study.roster().names) == (3, ("Charite", "St Mary"))
     sent = Roster.from_signed((study.for_hospitals / "roster").read_bytes())
     assert sent == study.roster()
+
+
+def test_a_roster_that_hospitals_would_refuse_is_questioned(
+    study: Study, card_of: Callable[[str], Path]
+) -> None:
+    for name in ("Mercy", "Charite"):
+        enrol(study, card_of(name))
+
+    done = feddc("roster", "--study", study.folder, answer="n\n")
+    assert done.exit_code == 1
+    assert "This study has 2 members" in done.stderr
+    assert f"fewer than {Policy().minimum_cohort} unless they lower minimum-cohort" in done.stderr
+    assert not study.roster_file.exists()
+
+    done = feddc("roster", "--study", study.folder, answer="y\n")
+    assert done.exit_code == 0
+    assert study.roster().names == ("Charite", "Mercy")
+    assert "2 members" not in feddc("roster", "--study", study.folder).stderr  # nothing is new
+
+    enrol(study, card_of("St Mary"))
+    assert "members, and" not in feddc("roster", "--study", study.folder).stderr
+    assert len(study.roster().members) == 3
 
 
 def test_removing_a_stranger_is_refused(study: Study) -> None:
@@ -268,7 +291,7 @@ def mercy(study: Study, tmp_path: Path, card_of: Callable[[str], Path]) -> Hospi
     place = HospitalFolder(tmp_path / "mercy")
     enrol(study, initialise(place, "Mercy", "")[1])
     enrol(study, card_of("Charite"))
-    feddc("roster", "--study", study.folder)
+    feddc("roster", "--study", study.folder, "--yes")
     return place
 
 
@@ -312,7 +335,7 @@ def test_without_a_superlink_nothing_is_started(
 ) -> None:
     for name in ("Mercy", "Charite"):
         enrol(study, card_of(name))
-    feddc("roster", "--study", study.folder)
+    feddc("roster", "--study", study.folder, "--yes")
 
     done = feddc(command, "--study", study.folder)
 
@@ -327,7 +350,7 @@ def test_run_wants_the_roster_of_the_present_members(
     assert "there is no roster yet" in feddc("run", "--study", study.folder).stderr
     for name in ("Mercy", "Charite"):
         enrol(study, card_of(name))
-    feddc("roster", "--study", study.folder)
+    feddc("roster", "--study", study.folder, "--yes")
     enrol(study, card_of("St Mary"))
 
     done = feddc("run", "--study", study.folder)
@@ -342,7 +365,8 @@ def test_status_tells_what_the_folder_tells(study: Study, card_of: Callable[[str
     seen = json.loads(feddc("status", "--study", study.folder, "--json").stdout)
 
     assert seen["services"] == {"superlink": False, "proxy": False}
-    assert seen["hospitals"] == [{"name": "Mercy", "connected": False, "last_seen": None}]
+    (mercy,) = seen["hospitals"]
+    assert (mercy["name"], mercy["connected"], mercy["last_seen"]) == ("Mercy", False, None)
     assert seen["experiments"] == []
     shown = feddc("status", "--study", study.folder).stdout
     assert "superlink, proxy not up" in shown

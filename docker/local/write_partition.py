@@ -1,6 +1,7 @@
-"""Write one hospital's share of scikit-learn's digits as a csv file, as a hospital would have it.
+"""Write one hospital's partition of scikit-learn's digits to /data/digits.csv.
 
-Runs in the agent's image, before the agent does: `python - HOSPITAL HOSPITALS EXAMPLES`.
+Runs in the agent's image before the agent does: `python - HOSPITAL HOSPITALS EXAMPLES`, where
+HOSPITAL counts from 1.
 """
 
 import csv
@@ -11,11 +12,11 @@ from pathlib import Path
 from sklearn.datasets import load_digits
 
 FOLDER = Path("/data")
-GROUP = 10001  # FEDDC_DATA_GROUP: who may read it besides its owner
+GROUP = 10001  # FEDDC_DATA_GROUP: the group that may read the data
 
 
 def main() -> None:
-    """Deal the images out in turn, each hospital its own, with a patient's name to look for."""
+    """Deal the images out in turn, each with a patient token that tests can search for."""
     hospital, hospitals, examples = map(int, sys.argv[1:])
     images, labels = load_digits(return_X_y=True)
     own = range(hospital - 1, hospitals * examples, hospitals)
