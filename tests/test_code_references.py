@@ -27,8 +27,10 @@ PACKAGES = (
 )
 # Where classes that the pages name come from, other than this project.
 LIBRARIES = ("flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy", "torch.nn")
-MODULE = re.compile(rf"({'|'.join(PACKAGES)})(\.\w+)+(:\w+)?")
-PATH = re.compile(rf"({'|'.join(PACKAGES)})(/[\w.-]+)+/?")
+# `feddc/agent` is an image and `feddc lab` a command: the package's own few names need no pattern.
+_NAMED = "|".join(package for package in PACKAGES if package != "feddc")
+MODULE = re.compile(rf"({_NAMED})(\.\w+)+(:\w+)?")
+PATH = re.compile(rf"({_NAMED})(/[\w.-]+)+/?")
 CLASS = re.compile(r"[A-Z][a-z]+[A-Z]\w*(\.[a-z_]\w*)?|[A-Z][a-z]\w+\.[a-z_]\w*")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
