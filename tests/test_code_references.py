@@ -114,9 +114,16 @@ def wrong_references(page: Path) -> Iterator[str]:
 
 def refers(code: str) -> bool:
     """Return whether a code span is a reference, and not an option, a value or a drawn schedule."""
-    return bool(MODULE.fullmatch(code) or PATH.fullmatch(code) or CLASS.fullmatch(code)) and not (
-        re.fullmatch("[hA.]+", code)
-    )
+    if code in images() or re.fullmatch(r"\w+\.py|[hA.]+", code):  # a link's label is checked above
+        return False
+    return bool(MODULE.fullmatch(code) or PATH.fullmatch(code) or CLASS.fullmatch(code))
+
+
+@cache
+def images() -> set[str]:
+    """Return the names of the Docker images, which begin like the package `feddc`."""
+    files = (ROOT / "docker").glob("*/compose.yaml")
+    return {name for file in files for name in re.findall(r"image: (feddc/\w+)", file.read_text())}
 
 
 def exists(code: str) -> bool:
