@@ -23,6 +23,7 @@ from protocol.model_bytes import Arrays, ModelState
 from strategies.identifiers import NodeId
 
 from . import saved_state
+from .array_records import record_of
 from .cohort_view import CohortView
 from .requirements import layers
 from .stored_arrays import LoadableModel, ModelReader, StoredArray
@@ -153,7 +154,7 @@ class Wrapped:
         for contribution in contributions:
             # In the current model's order, which bytes do not keep: FedAvgM and QFedAvg pair a
             # model's arrays with the current model's by position.
-            arrays = ArrayRecord(
+            arrays = record_of(
                 {name: _array(reader, contribution, name, like) for name, like in current.items()}
             )
             content = self._records(contribution)
