@@ -60,6 +60,7 @@ class StockFlower:
                     *("--root-certificates", authority),
                     *("--auth-supernode-private-key", key_file),
                     *("--port", free_port()),
+                    *("--node-config", f"partition-id={node} num-partitions={nodes}"),
                 ],
                 {"FLWR_HOME": str(folder / f"home-{node}")},
             )
@@ -73,13 +74,17 @@ class StockFlower:
             client_app="benchmarks.stock_app:client",
             config={"rounds": count + 1, "nodes": self._nodes},
         )
-        run = self._api.start_run(bundle)
-        wait_for(lambda: self._api.is_over(run), "FedAvg", _START_SECONDS + count * _ROUND_SECONDS)
-        status = self._api.status(run).status
-        if status != "finished:completed":
-            raise RuntimeError(f"the run of stock Flower is {status}")
+        self.run(bundle, seconds=_START_SECONDS + count * _ROUND_SECONDS)
         ends = [float(line.split()[1]) for line in self._times.read_text().splitlines()]
         return [end - start for start, end in pairwise(ends[1:])]
+
+    def run(self, bundle: bytes, *, seconds: float) -> None:
+        """Run an app to its end on all SuperNodes."""
+        run = self._api.start_run(bundle)
+        wait_for(lambda: self._api.is_over(run), "the run", seconds)
+        status = self._api.status(run)
+        if status.status != "finished:completed":
+            raise RuntimeError(f"the run of stock Flower is {status.status}: {status.details}")
 
     def _all_online(self) -> bool:
         return sum(node.is_online for node in self._api.nodes()) == self._nodes

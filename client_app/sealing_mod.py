@@ -1,13 +1,13 @@
 """A mod that seals handed-over models in a user's own ClientApp."""
 
 import hashlib
+from collections.abc import Callable
 from copy import copy
 from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp.typing import ClientAppCallable
 
 from protocol import envelope
 from protocol.envelope import EnvelopeError
@@ -31,7 +31,9 @@ _KEY_FILE, _ROSTER_FILE = "feddc-key", "feddc-roster"  # in the SuperNode's node
 _OPENED = "feddc-opened"  # in the run's state: digests of the envelopes opened
 
 
-def sealing_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+def sealing_mod(
+    message: Message, context: Context, call_next: Callable[[Message, Context], Message]
+) -> Message:
     """Open the model that a message carries, and seal the trained one for its recipient.
 
     .. code-block:: python

@@ -36,7 +36,7 @@ METHODS: dict[str, dict[str, Scalar]] = {
 
 
 @dataclass(frozen=True)
-class Row:
+class DemoRow:
     """One method; `readable` counts the hospital models that the coordinator could read."""
 
     method: str
@@ -71,10 +71,10 @@ def demo(*, json_output: bool) -> int:
     return 0
 
 
-def _federated(method: str, settings: Settings, run_dir: Path, screen: Console) -> Row:
+def _federated(method: str, settings: Settings, run_dir: Path, screen: Console) -> DemoRow:
     with shown(screen, bar=screen.is_terminal) as on_event:
         summary = simulate(settings, run_dir=run_dir, on_event=on_event)
-    return Row(
+    return DemoRow(
         method,
         summary["test_accuracy"],
         summary["hand_overs"],
@@ -85,20 +85,20 @@ def _federated(method: str, settings: Settings, run_dir: Path, screen: Console) 
     )
 
 
-def _alone(settings: Settings) -> Row:
+def _alone(settings: Settings) -> DemoRow:
     started = time.monotonic()
     metrics = train_alone(settings)
     accuracy = sum(figure.accuracy for figure in metrics) / len(metrics)
-    return Row("each hospital alone", accuracy, 0, 0, 0, 0, time.monotonic() - started)
+    return DemoRow("each hospital alone", accuracy, 0, 0, 0, 0, time.monotonic() - started)
 
 
-def _pooled(settings: Settings) -> Row:
+def _pooled(settings: Settings) -> DemoRow:
     started = time.monotonic()
     accuracy = train_pooled(settings).accuracy
-    return Row("all data pooled", accuracy, 0, 0, None, 0, time.monotonic() - started)
+    return DemoRow("all data pooled", accuracy, 0, 0, None, 0, time.monotonic() - started)
 
 
-def _show(rows: list[Row]) -> None:
+def _show(rows: list[DemoRow]) -> None:
     console = Console()
     table = Table(title="Digits: 15 hospitals with 6 images each, 100 rounds, one seed")
     table.add_column("method")

@@ -49,3 +49,8 @@ def byte_size(count: float) -> str:
             return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def counted(count: int, noun: str) -> str:
+    """Format a number of things, e.g. `1 leg`, `7 legs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -105,7 +105,7 @@ def generation_digest(
 
 
 def seal_key_shares(
-    share: bytes,
+    key_share: bytes,
     identity: Identity,
     *,
     name: str,
@@ -114,11 +114,13 @@ def seal_key_shares(
     announcements: Sequence[Announced],
 ) -> dict[str, bytes]:
     """Sign a key share and seal it for every other member."""
-    _check_length(share)
-    signature = identity.sign(_KEY_SHARE, _key_share_statement(name, share, experiment, generation))
+    _check_length(key_share)
+    signature = identity.sign(
+        _KEY_SHARE, _key_share_statement(name, key_share, experiment, generation)
+    )
     return {
         announced.name: envelope.seal(
-            share + signature,
+            key_share + signature,
             context=Context(experiment, generation, _KEY_SHARE_LEG, announced.name),
             recipient_key=announced.sealing_key,
             member_key=_NO_MEMBER_KEY,
@@ -145,24 +147,24 @@ def open_key_shares(
     if set(sealed) != set(roster.names if members is None else members) - {name}:
         raise MembershipError("there must be one key share of every other member")
     context = Context(experiment, generation, _KEY_SHARE_LEG, name)
-    shares = {}
+    key_shares = {}
     for sender, data in sealed.items():
         try:
             opened = envelope.open(data, context=context, key=key, member_key=_NO_MEMBER_KEY)
         except EnvelopeError as error:
             raise MembershipError(f"the key share of {sender} {error}") from error
-        share, signature = opened[:KEY_SHARE_BYTES], opened[KEY_SHARE_BYTES:]
-        statement = _key_share_statement(sender, share, experiment, generation)
-        if len(share) != KEY_SHARE_BYTES or not verify(
+        key_share, signature = opened[:KEY_SHARE_BYTES], opened[KEY_SHARE_BYTES:]
+        statement = _key_share_statement(sender, key_share, experiment, generation)
+        if len(key_share) != KEY_SHARE_BYTES or not verify(
             roster.identity_of(sender) or b"", _KEY_SHARE, statement, signature
         ):
             raise MembershipError(f"{sender} did not sign its key share")
-        shares[sender] = share
-    return shares
+        key_shares[sender] = key_share
+    return key_shares
 
 
 def derive_member_key(
-    shares: Mapping[str, bytes],
+    key_shares: Mapping[str, bytes],
     *,
     roster: Roster,
     generation: bytes,
@@ -172,11 +174,11 @@ def derive_member_key(
 
     `members` are the participants, if not the whole roster takes part.
     """
-    if set(shares) != set(roster.names if members is None else members):
+    if set(key_shares) != set(roster.names if members is None else members):
         raise MembershipError("there must be one key share of every member")
-    for share in shares.values():
-        _check_length(share)
-    secret = b"".join(shares[name] for name in roster.names if name in shares)
+    for key_share in key_shares.values():
+        _check_length(key_share)
+    secret = b"".join(key_shares[name] for name in roster.names if name in key_shares)
     kdf = HKDF(SHA256(), length=32, salt=roster.digest, info=b"FedDC member key v1" + generation)
     return kdf.derive(secret)
 
@@ -186,9 +188,9 @@ def confirmation(member_key: bytes) -> bytes:
     return hmac.digest(member_key, b"FedDC member key confirmation v1", hashlib.sha256)
 
 
-def _check_length(share: bytes) -> None:
-    if len(share) != KEY_SHARE_BYTES:
-        raise MembershipError(f"a key share has {KEY_SHARE_BYTES} bytes, got {len(share)}")
+def _check_length(key_share: bytes) -> None:
+    if len(key_share) != KEY_SHARE_BYTES:
+        raise MembershipError(f"a key share has {KEY_SHARE_BYTES} bytes, got {len(key_share)}")
 
 
 def _statement(name: str, sealing_key: bytes, experiment: str, roster: Roster) -> bytes:
@@ -196,7 +198,7 @@ def _statement(name: str, sealing_key: bytes, experiment: str, roster: Roster) -
     return b"".join(prefixed(part) for part in parts)
 
 
-def _key_share_statement(name: str, share: bytes, experiment: str, generation: bytes) -> bytes:
+def _key_share_statement(name: str, key_share: bytes, experiment: str, generation: bytes) -> bytes:
     return b"".join(
-        prefixed(part) for part in (name.encode(), experiment.encode(), generation, share)
+        prefixed(part) for part in (name.encode(), experiment.encode(), generation, key_share)
     )

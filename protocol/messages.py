@@ -59,6 +59,7 @@ class RefusalCode(StrEnum):
     NOT_FINITE = "not-finite"
     UNKNOWN_RECIPIENT = "unknown-recipient"
     TOO_MANY_TO_ONE = "too-many-to-one"
+    DISK_FULL = "disk-full"
     INTERNAL_ERROR = "internal-error"
 
 

@@ -42,7 +42,7 @@ class Schedule:
     ramp
         The first gaps between aggregations are 1, 2, 4, … rounds until `aggregation_period`.
     tail
-        In the last share of the rounds every communication aggregates.
+        In the last fraction of the rounds every communication aggregates.
     secret
         Gives the random schedule of the paper's section on privacy: models travel every
         `daisy_period` rounds, and each time it is an aggregation with probability d/b, drawn from

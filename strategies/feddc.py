@@ -14,16 +14,16 @@ from protocol.descriptor import Init
 from protocol.randomness import SEED_BYTES, derive_seed
 from protocol.schedule import Ending
 from strategies.identifiers import Position
-from strategies.plain.requirements import check_plain, connected_nodes
+from strategies.plain.plain_run import PlainRun
+from strategies.plain.preconditions import check_plain, connected_nodes
 from strategies.plain.rounds import Rounds
-from strategies.plain.run import PlainRun
 from strategies.plain.streaming_grid import StreamingGrid
 from strategies.routing.permutation import Permutation
 from strategies.session.sealed_study import SealedStudy
 from strategies.session.session import Session
-from strategies.settings import AlgorithmSettings, ScheduleOptions, Weighting
+from strategies.settings import FedDCSettings, ScheduleOptions, Weighting
 from strategies.wrapped.adapter import Contribution, Wrapped
-from strategies.wrapped.records import not_trainable, to_model, to_record
+from strategies.wrapped.array_records import not_trainable, to_model, to_record
 
 
 class FedDC(Strategy):
@@ -96,7 +96,7 @@ class FedDC(Strategy):
         self.strategy = strategy
         self.study = study
         self.buffers = frozenset(buffers)
-        self.settings = AlgorithmSettings(
+        self.settings = FedDCSettings(
             daisy_period,
             aggregation_period,
             permutation,
@@ -234,7 +234,7 @@ class FedDC(Strategy):
             _refuse_hook()
         if self._plain is None or server_round == 1:
             self._plain = self._begin_plain(arrays, grid)
-        return self._plain.configure(server_round, config, grid)
+        return self._plain.configure(server_round, arrays, config, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

@@ -17,4 +17,4 @@ def cohort_node(position: Position) -> NodeId:
 
     It does not depend on Flower's registration, so that a resumed run is configured alike.
     """
-    return NodeId(position + 1)  # 0 is no node
+    return NodeId(position + 1)  # Flower has no node 0

@@ -20,7 +20,7 @@ class ScheduleOptions:
 
 
 @dataclass(frozen=True)
-class AlgorithmSettings:
+class FedDCSettings:
     """The arguments of `FedDC`, checked."""
 
     daisy_period: int | None

@@ -25,7 +25,7 @@ def children(pid: int) -> list[int]:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process runs; one that nobody has waited for after its end does not."""
+    """Return whether a process runs; one that nobody has waited for after its end does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -25,7 +25,7 @@ def algorithm_1(
     """
     s = run.settings
     a, m, seed = s.algorithm, s.algorithm.hospitals, derive_seed(s.algorithm.seed, "training")
-    shares = load_partitions(s.local, m, a.seed)
+    partitions = load_partitions(s.local, m, a.seed)
     streams = [TrainingStreams(seed, i) for i in range(m)]
     inits = [shared_init_seed(seed)] * m if a.init == "shared" else [x.init_seed() for x in streams]
     h = [new_model(s, x) for x in inits]
@@ -34,7 +34,10 @@ def algorithm_1(
     talks = conversations(run)
     for t in range(a.rounds):
         for i in range(m):
-            x, y = (torch.from_numpy(v) for v in (shares[i].train.features, shares[i].train.labels))
+            x, y = (
+                torch.from_numpy(v)
+                for v in (partitions[i].train.features, partitions[i].train.labels)
+            )
             if 0 < s.training.batch_size < len(y):
                 rows = torch.from_numpy(streams[i].batch(t, len(y), s.training.batch_size))
                 x, y = x[rows], y[rows]
@@ -85,7 +88,7 @@ def new_optimizer(s: Any, model: nn.Module) -> torch.optim.Optimizer:
 
 def conversations(run: Run) -> dict[int, dict[str, Any]]:
     """Return, for each round that ended in communication, who took part and who sent to whom."""
-    names = [share.name for share in shares_of(run)]
+    names = [partition.name for partition in partitions_of(run)]
     talks: dict[int, dict[str, Any]] = {}
     for position, request in run.grid.legs():
         last = request.first_round + request.local_rounds - 1
@@ -96,7 +99,7 @@ def conversations(run: Run) -> dict[int, dict[str, Any]]:
     return talks
 
 
-def shares_of(run: Run) -> Any:
+def partitions_of(run: Run) -> Any:
     s = run.settings
     return load_partitions(s.local, s.algorithm.hospitals, s.algorithm.seed)
 
@@ -159,10 +162,12 @@ def test_one_aggregation_a_round_of_whole_sets_is_full_batch_gradient_descent(
     run_tiny: Any,
 ) -> None:
     run = run_tiny(daisy_period=0, aggregation_period=1, batch_size=0)
-    s, shares = run.settings, shares_of(run)
+    s, partitions = run.settings, partitions_of(run)
     model = new_model(s, shared_init_seed(derive_seed(s.algorithm.seed, "training")))
-    x = torch.from_numpy(np.concatenate([share.train.features for share in shares])).double()
-    y = torch.from_numpy(np.concatenate([share.train.labels for share in shares]))
+    x = torch.from_numpy(
+        np.concatenate([partition.train.features for partition in partitions])
+    ).double()
+    y = torch.from_numpy(np.concatenate([partition.train.labels for partition in partitions]))
     for _ in range(s.algorithm.rounds):
         gradients = torch.autograd.grad(
             nn.functional.cross_entropy(model(x), y), list(model.parameters())
@@ -174,7 +179,7 @@ def test_one_aggregation_a_round_of_whole_sets_is_full_batch_gradient_descent(
 
 def test_every_leg_of_a_chain_carries_what_the_previous_hospital_sent(run_tiny: Any) -> None:
     run = run_tiny()
-    names = [share.name for share in shares_of(run)]
+    names = [partition.name for partition in partitions_of(run)]
     sent: dict[tuple[int, str], bytes] = {}
     replies = iter([(p, r) for p, r in run.grid.replies if r.kind == "trained"])
     handed = 0

@@ -15,6 +15,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PACKAGES = (
     "benchmarks",
     "client_app",
+    "examples",
+    "feddc",
     "lab",
     "learning",
     "operation",

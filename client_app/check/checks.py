@@ -12,22 +12,32 @@ from client_app.state.sqlite_store import SqliteStore
 from client_app.state.store import STOPPED
 from learning.data import DataError
 from learning.local_data import load_own
+from operation import disk_space
 from operation.config import SettingsError
+from operation.terminal import byte_size
 
 from .essentials import check_essentials
 from .finding import Finding
-from .reachability import why_unreachable
+from .permissions import check_state_folder
+from .reachability import WrongClock, why_unreachable
+
+_MOST_PROBLEMS = 20
 
 
 def check_everything(folder: HospitalFolder) -> Iterator[Finding]:
-    """Check configuration, keys, permissions, roster, network, store, data, agent, coordinator."""
+    """Check configuration, permissions, keys, roster, network, disk, data, agent, coordinator."""
     try:
         configuration = Configuration.read(folder.configuration)
     except SettingsError as error:
         yield Finding("configuration", "wrong", str(error), "correct the file")
+        yield from check_state_folder(folder.state)
+        yield from _store(folder)
+        yield from _disk(folder)
+        yield from _coordinator(folder)
         return
     yield from check_essentials(folder, configuration)
     yield from _store(folder)
+    yield from _disk(folder)
     yield from _data(configuration)
     yield from _agent(configuration)
     yield from _coordinator(folder)
@@ -50,6 +60,20 @@ def _store(folder: HospitalFolder) -> Iterator[Finding]:
         yield Finding("store", "fine", "up to date")
 
 
+def _disk(folder: HospitalFolder) -> Iterator[Finding]:
+    if not folder.state.is_dir():
+        return  # reported with the state folder
+    free = disk_space.free_bytes(folder.state)
+    text = f"{byte_size(free)} free at {folder.state}"
+    verdict = disk_space.verdict(free)
+    if verdict == "fine":
+        yield Finding("disk", verdict, text)
+    else:
+        wanted = byte_size(disk_space.LOW_BYTES)
+        remedy = f"free some space: with less than {wanted} the agent may have to refuse legs"
+        yield Finding("disk", verdict, text, remedy)
+
+
 def _data(configuration: Configuration) -> Iterator[Finding]:
     data, policy = configuration.data, configuration.policy
     try:
@@ -60,7 +84,7 @@ def _data(configuration: Configuration) -> Iterator[Finding]:
             standardise=data.standardise,
         )
     except DataError as error:
-        yield Finding("data", "wrong", str(error), "correct [data] in hospital.toml")
+        yield from _data_problems(error)
         return
     examples = f"{len(partition.train)} examples to train on, {len(partition.held_out)} held out"
     if len(partition.train) < policy.minimum_local_examples:
@@ -89,6 +113,16 @@ def _data(configuration: Configuration) -> Iterator[Finding]:
         )
 
 
+def _data_problems(error: DataError) -> Iterator[Finding]:
+    """List all problems at once, up to a sensible number; the last one carries the remedy."""
+    *texts, last = error.problems[:_MOST_PROBLEMS]
+    if (more := len(error.problems) - _MOST_PROBLEMS) > 0:
+        texts, last = [*texts, last], f"and {more} more"
+    for text in texts:
+        yield Finding("data", "wrong", text)
+    yield Finding("data", "wrong", last, "correct the data, or [data] in hospital.toml")
+
+
 def _is_open_to_all(path: Path) -> bool:
     if not path.exists():
         return False  # a data set that needs no files
@@ -101,8 +135,7 @@ def _agent(configuration: Configuration) -> Iterator[Finding]:
     try:
         agent = health(str(configuration.socket))
     except AgentUnreachable:
-        text = "not running; start it with `feddc hospital serve`"
-        yield Finding("agent", "fine", text)
+        yield Finding("agent", "warning", "not running", "start it: `feddc hospital serve`")
     else:
         yield Finding("agent", "fine", f"{agent['name']} answers (version {agent['version']})")
 
@@ -117,7 +150,17 @@ def _coordinator(folder: HospitalFolder) -> Iterator[Finding]:
         text = f"{folder.connection_file} is missing: the coordinator's address is not known"
         remedy = "run `feddc hospital join` with the coordinator.json that came with the roster"
         yield Finding("coordinator", "warning", text, remedy)
-    elif problem := why_unreachable(connection):
+        return
+    try:
+        problem = why_unreachable(connection)
+    except WrongClock as error:
+        remedy = (
+            "set the clock; if it is right, the coordinator runs `feddc coordinator "
+            "renew-certificate`"
+        )
+        yield Finding("clock", "wrong", str(error), remedy)
+        return
+    if problem:
         # A warning only: the agent's machine or container should have no network at all.
         remedy = "check the firewall and HTTPS_PROXY where `feddc hospital connect` runs"
         yield Finding("coordinator", "warning", f"{connection.address}: {problem}", remedy)

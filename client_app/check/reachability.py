@@ -5,40 +5,49 @@ The request goes through the proxy where one is set. It uses Python's own HTTP c
 """
 
 import ssl
-from http.client import HTTPException, HTTPSConnection
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
+from http.client import HTTPException
 
+from cryptography import x509
+
+from client_app.connect.https_link import clock_problem, date_problem, https_link, is_about_dates
 from protocol.study.connection import Connection
 
 _SECONDS = 10.0
 _NOT_FOUND = 404  # the coordinator's nginx answers so to everything but Flower's requests
 
 
+class WrongClock(Exception):
+    """A certificate of the study is not valid at this machine's time."""
+
+
 def why_unreachable(connection: Connection, *, seconds: float = _SECONDS) -> str:
-    """Return why the coordinator can't be reached from here, or "" if it can."""
+    """Return why the coordinator can't be reached from here, or "" if it can.
+
+    Raises WrongClock if only the dates of a certificate are wrong; for the pinned one that is
+    noticed without a network too.
+    """
+    authority = x509.load_pem_x509_certificate(connection.certificate.encode())
+    if problem := date_problem([authority]):
+        raise WrongClock(problem)
     address = connection.address
     context = ssl.create_default_context(cadata=connection.certificate)
-    proxy = None if proxy_bypass(address.host) else getproxies().get("https")
+    through_proxy = False
     try:
-        if proxy:
-            server = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-            link = HTTPSConnection(
-                server.hostname or "", server.port or 80, timeout=seconds, context=context
-            )
-            link.set_tunnel(address.host, address.port)
-        else:
-            link = HTTPSConnection(address.host, address.port, timeout=seconds, context=context)
+        link, through_proxy = https_link(address, context, seconds)
         try:
             link.request("GET", "/")
             status = link.getresponse().status
         finally:
             link.close()
     except ssl.SSLCertVerificationError as error:
+        if is_about_dates(error.verify_message) and (
+            problem := clock_problem(address, connection.certificate, seconds)
+        ):
+            raise WrongClock(problem) from error
         return f"its certificate is not the study's ({error.verify_message})"
     except TimeoutError:
         return f"no answer within {seconds:.0f} s"
     except (OSError, HTTPException, ValueError) as error:
-        via = " through the proxy" if proxy else ""
+        via = " through the proxy" if through_proxy else ""
         return f"not reachable{via}: {getattr(error, 'strerror', None) or error}"
     return "" if status == _NOT_FOUND else f"another server answers there (HTTP status {status})"

@@ -13,6 +13,8 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+from cryptography import x509
+
 from client_app.hospital_folder import HospitalFolder
 from operation import log_lines
 from operation.flower.environment import flower_environment
@@ -20,9 +22,12 @@ from operation.supervision import Program, keep_running
 from protocol.address import Address
 from protocol.study.connection import Connection, ConnectionFileError
 
+from .https_link import clock_problem, date_problem, is_about_dates
 from .node_record import NodeRecord
 
 _SOCKET = Path("socket") / "agent.sock"
+_LOOK_SECONDS = 5.0
+_CLOCK_UNCLEAR = "its certificate has expired or is not valid yet; is this machine's clock right?"
 
 
 class ConnectError(Exception):
@@ -70,9 +75,11 @@ def keep_connected(
                 logger.getChild("supernode"),
                 before_start=record.deactivate_node,
                 on_line=record.read_line,
-                explain=_explain,
+                explain=_explanation(address, connection.certificate),
             )
         )
+        if problem := date_problem([x509.load_pem_x509_certificate(authority.read_bytes())]):
+            logger.warning(problem)
         logger.info(f"connecting to {connection.address}; the agent's socket is {agent}")
         number = keep_running(programs)
         record.clear()  # the SuperNode has deactivated its node
@@ -118,18 +125,26 @@ def _environment(home: Path) -> dict[str, str]:
     }
 
 
-def _explain(code: int, last: str) -> str:
-    if "CERTIFICATE_VERIFY_FAILED" in last:
-        return (
-            "found another certificate than the study's: the connection is intercepted, or the "
-            "coordinator.json is outdated. Ask the coordinator over the telephone"
-        )
-    if "Failed to activate SuperNode" in last or "Invalid SuperNode authentication" in last:
-        return (
-            "was rejected: the coordinator has not enrolled this SuperNode's key, or considers it "
-            "still connected, for a minute at most"
-        )
-    return ""
+def _explanation(address: Address, authority: str) -> Callable[[int, str], str]:
+    """Return a function that explains why the SuperNode ended, from its last lines."""
+
+    def explain(code: int, last: str) -> str:
+        if "CERTIFICATE_VERIFY_FAILED" in last:
+            if is_about_dates(last):
+                problem = clock_problem(address, authority, _LOOK_SECONDS)
+                return f"can't verify the coordinator: {problem or _CLOCK_UNCLEAR}"
+            return (
+                "found another certificate than the study's: the connection is intercepted, or the "
+                "coordinator.json is outdated. Ask the coordinator over the telephone"
+            )
+        if "Failed to activate SuperNode" in last or "Invalid SuperNode authentication" in last:
+            return (
+                "was rejected: the coordinator has not enrolled this SuperNode's key, or considers "
+                "it still connected, for a minute at most"
+            )
+        return ""
+
+    return explain
 
 
 def _connection(folder: HospitalFolder, file: Path | None) -> Connection:

@@ -7,11 +7,12 @@ changes of a request are one transaction: the reply, the new state, and the line
 
 import hashlib
 import logging
+import time
 from typing import Any
 
 from client_app.state.audit_log import AuditLog
 from client_app.state.experiment_store import ExperimentStore
-from client_app.state.store import Store
+from client_app.state.store import Store, StoreFull
 from learning.data import Partition
 from protocol.descriptor import Descriptor
 from protocol.keys import Identity
@@ -35,9 +36,10 @@ from protocol.study.roster import Roster
 
 from . import key_exchange
 from .admission import admit, cached_reply, read_descriptor, store_of
-from .experiment import Experiment
+from .agreed_experiment import AgreedExperiment
 from .leg import serve_leg
 from .local_training import LocalTraining
+from .log_text import log_text
 from .policy import Policy
 from .refusal import Refused
 
@@ -76,7 +78,7 @@ class Hospital:
 
     def answer(self, data: bytes) -> bytes:
         """Answer a request; nothing a request contains makes it raise."""
-        digest = hashlib.sha256(data).digest()
+        started, digest = time.monotonic(), hashlib.sha256(data).digest()
         received: dict[str, Any] = {"digest": digest.hex(), "bytes": len(data)}
         try:
             request = admit(data, self._store, self._roster, self._audit_log)
@@ -85,13 +87,21 @@ class Hospital:
             with self._store.transaction():
                 if cached is not None:
                     self._audit_log.append(received, {"kind": "repeated", "bytes": len(cached)})
-                    return cached
-                return self._complete(request, digest, self._serve(request), received)
+                    reply = cached
+                else:
+                    reply = self._complete(request, digest, self._serve(request), received)
+            seconds = time.monotonic() - started
+            if text := log_text(request, repeated=cached is not None, seconds=seconds):
+                logger.info("%s: %s", self.name, text)
+            return reply
         except Refused as refusal:
             # The sender wrote part of the detail: it must not be able to forge lines of this log.
             detail = "".join(c if c.isprintable() else "?" for c in str(refusal)[:_LONGEST_DETAIL])
             logger.warning("%s: refused, %s", self.name, detail)
             return self._refusal(refusal.code, received)
+        except StoreFull as error:
+            logger.error("%s: disk full, %s; free some space there", self.name, error)
+            return self._refusal(RefusalCode.DISK_FULL, received)
         except Exception:
             # The traceback may show patient values: it stays in the local log.
             logger.exception("%s: could not serve a request", self.name)
@@ -178,7 +188,7 @@ class Hospital:
 
     def _experiment(
         self, request: ExchangeKeyShares | OpenKeyShares | TrainLeg | Close
-    ) -> Experiment:
+    ) -> AgreedExperiment:
         """Return the experiment of a request, with the roster of its generation."""
         store = store_of(request, self._store)
         agreed, roster = store.descriptor, store.roster
@@ -186,7 +196,7 @@ class Hospital:
             raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"no agreement on {store.experiment}")
         descriptor = Descriptor.from_bytes(agreed)
         training = self._training(agreed, descriptor, roster)
-        return Experiment(self.name, store, descriptor, roster, training)
+        return AgreedExperiment(self.name, store, descriptor, roster, training)
 
     def _training(self, agreed: bytes, descriptor: Descriptor, roster: Roster) -> LocalTraining:
         if agreed not in self._trainings:
@@ -217,6 +227,10 @@ class Hospital:
         return answer
 
     def _refusal(self, code: RefusalCode, received: dict[str, Any]) -> bytes:
-        with self._store.transaction():
-            head = self._audit_log.append(received, {"kind": "refusal", "refusal": code})
+        try:
+            with self._store.transaction():
+                head = self._audit_log.append(received, {"kind": "refusal", "refusal": code})
+        except StoreFull:
+            # Not even a line of the log fits: send the code and the present head.
+            head, code = self._audit_log.head(), RefusalCode.DISK_FULL
         return encode(Refusal(code=code, audit=head))

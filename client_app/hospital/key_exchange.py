@@ -11,7 +11,7 @@ from protocol.membership import KEY_SHARE_BYTES, Announced, MembershipError
 from protocol.messages import ExchangeKeyShares, KeyShares, OpenKeyShares, Ready, RefusalCode
 from protocol.study.roster import Roster
 
-from .experiment import Experiment
+from .agreed_experiment import AgreedExperiment
 from .refusal import Refused
 
 
@@ -23,7 +23,10 @@ def announce(store: ExperimentStore, identity: Identity, name: str, roster: Rost
 
 
 def exchange_key_shares(
-    request: ExchangeKeyShares, experiment: Experiment, identity: Identity, minimum_cohort: int
+    request: ExchangeKeyShares,
+    experiment: AgreedExperiment,
+    identity: Identity,
+    minimum_cohort: int,
 ) -> KeyShares:
     """Check all members' announcements and seal a key share for each of them.
 
@@ -62,7 +65,7 @@ def exchange_key_shares(
     return KeyShares(payload=to_bundle(sealed))
 
 
-def open_key_shares(request: OpenKeyShares, experiment: Experiment) -> Ready:
+def open_key_shares(request: OpenKeyShares, experiment: AgreedExperiment) -> Ready:
     """Open the other members' key shares and derive the member key."""
     name, store, roster = experiment.hospital, experiment.store, experiment.roster
     key = _own_key(store)

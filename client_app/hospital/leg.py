@@ -7,7 +7,7 @@ from protocol.keys import SealingKey
 from protocol.messages import Carries, RefusalCode, Trained, TrainLeg
 from protocol.model_bytes import Arrays, ModelState
 
-from .experiment import Experiment
+from .agreed_experiment import AgreedExperiment
 from .local_training import LocalTraining
 from .policy import Policy
 from .refusal import Refused
@@ -15,7 +15,7 @@ from .refusal import Refused
 _AGGREGATE, _OPTIMIZER = "aggregate", "optimizer"
 
 
-def serve_leg(request: TrainLeg, experiment: Experiment, policy: Policy) -> Trained:
+def serve_leg(request: TrainLeg, experiment: AgreedExperiment, policy: Policy) -> Trained:
     """Train the model of the request, and seal it for its recipient or send it for aggregation."""
     store, training = experiment.store, experiment.training
     if not 0 < request.local_rounds <= experiment.descriptor.rounds - request.first_round:
@@ -53,7 +53,7 @@ def serve_leg(request: TrainLeg, experiment: Experiment, policy: Policy) -> Trai
     )
 
 
-def _model(request: TrainLeg, experiment: Experiment) -> ModelState:
+def _model(request: TrainLeg, experiment: AgreedExperiment) -> ModelState:
     """Return the model to train: handed over, aggregated, or initialised here."""
     descriptor, training = experiment.descriptor, experiment.training
     match request.carries:
@@ -69,7 +69,7 @@ def _model(request: TrainLeg, experiment: Experiment) -> ModelState:
             return training.read(request.payload, handed_over=True)
 
 
-def _open_envelope(request: TrainLeg, experiment: Experiment) -> bytes:
+def _open_envelope(request: TrainLeg, experiment: AgreedExperiment) -> bytes:
     store = experiment.store
     key, generation, member_key = _keys(store)
     leg = request.sealed_in
@@ -86,7 +86,7 @@ def _open_envelope(request: TrainLeg, experiment: Experiment) -> bytes:
     return payload
 
 
-def _check_recipient(request: TrainLeg, experiment: Experiment, policy: Policy) -> None:
+def _check_recipient(request: TrainLeg, experiment: AgreedExperiment, policy: Policy) -> None:
     recipient, store, roster = request.recipient, experiment.store, experiment.roster
     if recipient is None:
         if not policy.plain_aggregation:
@@ -129,7 +129,9 @@ def _anchor(
     return training.read(last).parameters if last is not None else None
 
 
-def _payload(request: TrainLeg, experiment: Experiment, trained: ModelState, sealed: bool) -> bytes:
+def _payload(
+    request: TrainLeg, experiment: AgreedExperiment, trained: ModelState, sealed: bool
+) -> bytes:
     store, wire = experiment.store, experiment.training.settings.wire_dtype
     if request.recipient is None:
         # An aggregation does not use the optimiser's state.

@@ -10,7 +10,7 @@ from learning.settings import TrainingSettings
 from operation.config import SettingsGroup
 from protocol.descriptor import Descriptor
 from protocol.messages import RefusalCode
-from protocol.study.roster import Roster, fingerprint
+from protocol.study.roster import DEFAULT_MINIMUM, Roster, fingerprint
 
 from .refusal import Refused
 
@@ -37,7 +37,7 @@ class Policy(SettingsGroup):
         description="models that may be trained here; add plug-ins by name",
     )
     any_model: bool = Field(False, description="simulation only: allow every installed model")
-    minimum_cohort: int = Field(3, ge=2, description="fewest members of a study")
+    minimum_cohort: int = Field(DEFAULT_MINIMUM, ge=2, description="fewest members of a study")
     minimum_local_examples: int = Field(2, ge=1, description="fewest examples to train on")
     minimum_batch: int = Field(2, ge=1, description="fewest examples in a batch")
     maximum_rounds: int = Field(100_000, ge=1, description="most rounds of an experiment")

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from operation.locks import LockHeld, ProcessLock
 
+from .store import StoreFull
+
 _VERSION = 1
 _WAIT_SECONDS = 10.0  # `feddc hospital audit` reads while the agent writes
 _ZEROS = bytes(1 << 20)
@@ -98,10 +100,12 @@ class SqliteStore:
         try:
             yield
             self._connection.execute("COMMIT")
-        except BaseException:
+        except BaseException as error:
             self._deleted = False
             if self._connection.in_transaction:  # SQLite ends it by itself when the disk is full
                 self._connection.execute("ROLLBACK")
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+                raise StoreFull(f"no space left for {self._path}") from error
             raise
         if self._deleted:
             self._deleted = False

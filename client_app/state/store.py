@@ -9,6 +9,10 @@ from typing import Protocol
 STOPPED = "stopped"
 
 
+class StoreFull(Exception):
+    """There is no space left for the state; nothing was changed."""
+
+
 class Store(Protocol):
     """Bytes by name. A transaction is applied as a whole or not at all.
 

@@ -16,7 +16,7 @@ from learning.data.sources import SOURCES
 
 
 @dataclass(frozen=True)
-class Row:
+class DataRow:
     """A data set: its folder, its state, and where to get it."""
 
     name: str
@@ -26,27 +26,27 @@ class Row:
     source: str
 
 
-def rows() -> Iterator[Row]:
+def rows() -> Iterator[DataRow]:
     """Load every data set that has a default folder or needs no files."""
     for name in names():
         source = SOURCES.get(name)
         folder = default_folder(name)
         where = None if folder is None else str(folder)
         if source is not None and source.default is None:
-            yield Row(name, None, None, "set data-dir", source.publisher)
+            yield DataRow(name, None, None, "set data-dir", source.publisher)
             continue
         publisher = source.publisher if source else "needs no files"
         if source is not None and folder is None:
-            yield Row(name, None, None, f"set FEDDC_DATA, then {source.default}/", publisher)
+            yield DataRow(name, None, None, f"set FEDDC_DATA, then {source.default}/", publisher)
             continue
         try:
             dataset = load(name, folder=folder, seed=0, options=DataOptions())
         except DataError as error:
             missing = folder is not None and not folder.exists()
-            yield Row(name, where, None, "missing" if missing else str(error), publisher)
+            yield DataRow(name, where, None, "missing" if missing else str(error), publisher)
             continue
         count = len(dataset.train) + len(dataset.test)
-        yield Row(name, where, count, _state(name, folder, count), publisher)
+        yield DataRow(name, where, count, _state(name, folder, count), publisher)
 
 
 def _state(name: str, folder: Path | None, count: int) -> str:

@@ -16,11 +16,11 @@ from lab.results.plots.communication_plot import draw
 from lab.results.plots.curves import curves
 from lab.results.result import results
 from lab.results.table import show
-from lab.sweep import Plan, Record, Request, RunFolder, Stopped, sweep
-from lab.sweep.live_view import watching
+from lab.sweep import Record, Request, RunFolder, Stopped, SweepPlan, sweep
 from lab.sweep.pool import INPUT_ERRORS, SweepFailed
 from lab.sweep.ready import ready
 from lab.sweep.sweep import left
+from lab.sweep.sweep_progress import shown_progress
 from operation.set_options import parse_set_options
 
 
@@ -71,7 +71,7 @@ def run_all(
     made = []
     try:
         plans = [ready(request) for request in requests]
-        with watching(errors) as watch, leg_by_leg() as stop:
+        with shown_progress(errors) as watch, leg_by_leg() as stop:
             for plan in plans:
                 watch.expect(plan, *left(plan, {}))
             for plan in plans:
@@ -99,7 +99,7 @@ def run_all(
     return 0
 
 
-def write(plan: Plan, folder: RunFolder) -> RunFolder:
+def write(plan: SweepPlan, folder: RunFolder) -> RunFolder:
     """Write results.json, curves.json and the plots of a complete comparison."""
     every = folder.records()
     records = plan.own(every)

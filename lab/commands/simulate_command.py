@@ -34,7 +34,7 @@ JSON_KEYS = (
 _STUDY, _METHOD, _TRAINING, _OUTPUT = "The study", "The method", "Training", "Running it"
 
 
-class Stopped(BaseException):
+class SignalReceived(BaseException):
     """The user or the system asked the command to stop."""
 
     def __init__(self, number: int) -> None:
@@ -156,7 +156,7 @@ def _run(values: "dict[str, Scalar]", *, cpus: int | None, json_output: bool, ve
     except SimulationFailed as failure:
         typer.echo(f"feddc: {failure.reason}; log: {failure.log_path}", err=True)
         return 1
-    except Stopped as stopped:
+    except SignalReceived as stopped:
         typer.echo(f"feddc: stopped; {_kept(folder)}", err=True)
         return stopped.exit_code
     if json_output:
@@ -173,10 +173,10 @@ def _kept(folder: Path) -> str:
 
 @contextmanager
 def _signals_as_exceptions() -> Iterator[None]:
-    """Turn Ctrl-C, `kill` and a closed terminal into Stopped, so that everything is cleared up."""
+    """Turn Ctrl-C, `kill` and a closed terminal into SignalReceived, to clean up before exit."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise Stopped(number)
+        raise SignalReceived(number)
 
     with signals.caught(stop):
         yield

@@ -9,7 +9,7 @@ from lab.engine.backends.speed import Speed
 from lab.engine.interrupt import leg_by_leg
 from lab.engine.outcome import AggregateEvaluation, History, Outcome
 from lab.engine.run import run
-from lab.engine.training import Backend
+from lab.engine.training_interface import Backend
 
 __all__ = [
     "AggregateEvaluation",

@@ -31,7 +31,7 @@ from strategies.wrapped.requirements import least_hospitals, least_models
 
 from .routes import Positions, Work
 from .stack import Stack
-from .training import LegMetrics
+from .training_interface import LegMetrics
 
 # Strategies whose aggregate depends only on the weighted mean of the models.
 _OF_THE_MEAN = (FedAvg, FedProx, FedAvgM, FedAdam, FedYogi, FedAdagrad)

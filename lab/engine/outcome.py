@@ -7,7 +7,7 @@ from learning.metrics import Metrics
 from protocol.model_bytes import ModelState
 from protocol.schedule import Ending, Leg
 
-from .training import Backend, LegMetrics
+from .training_interface import Backend, LegMetrics
 
 
 @dataclass(frozen=True)

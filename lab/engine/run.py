@@ -13,7 +13,7 @@ from server_app.config.run_config import Settings
 from .checkpoint import Checkpoints
 from .outcome import Outcome
 from .run_state import RunState
-from .training import Backend
+from .training_interface import Backend
 
 
 def run(

@@ -19,7 +19,7 @@ from .device import chosen_device
 from .evaluation import AggregateEvaluator
 from .outcome import AggregateEvaluation, History, Outcome
 from .routes import Routes, Work
-from .training import Anchors, Backend
+from .training_interface import Anchors, Backend
 
 
 class RunState:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from operation import process_group
+from operation.clock import Clock
 from operation.config import Scalar
 from operation.flower.environment import superlink_environment
 
@@ -154,13 +155,13 @@ class _LogCopy(threading.Thread):
 class _SimulationProcess:
     """Detects that the process of ServerApp and Ray was killed; Flower takes 45 s to notice."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._looked = self._last_seen = time.monotonic()
+    def __init__(self, home: Path, clock: Clock | None = None) -> None:
+        self._home, self._clock = home, clock or Clock()
+        self._looked = self._last_seen = self._clock.now()
         self._seen = False
 
     def check(self) -> None:
-        now = time.monotonic()
+        now = self._clock.now()
         if not process_group.VISIBLE or now - self._looked < _LOOK_SECONDS:
             return
         self._looked = now

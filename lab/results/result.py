@@ -12,7 +12,7 @@ from lab.results.hardware import hardware
 from lab.results.row import FORMAT, Row
 from lab.results.sizes import Sizes, sizes
 from lab.results.statistics import Spread, spread
-from lab.sweep import Plan, Record
+from lab.sweep import Record, SweepPlan
 from lab.sweep.plan import Cell
 from learning.metrics import Metrics
 
@@ -20,7 +20,7 @@ from learning.metrics import Metrics
 _NO_RECORD = Record("", "", 0, 0.0, "diverged")
 
 
-def results(plan: Plan, records: Mapping[str, Record], seconds: float) -> dict[str, Any]:
+def results(plan: SweepPlan, records: Mapping[str, Record], seconds: float) -> dict[str, Any]:
     """Return the contents of results.json."""
     experiment = plan.experiment
     variants = {cell.variant.label: cell.variant for cell in plan.cells}
@@ -59,7 +59,7 @@ def _public(settings: Values) -> Values:
     return {key: value for key, value in settings.items() if key != "data-dir"}
 
 
-def _row(plan: Plan, cell: Cell, records: Mapping[str, Record], size: Sizes) -> Row:
+def _row(plan: SweepPlan, cell: Cell, records: Mapping[str, Record], size: Sizes) -> Row:
     rates = {plan.rate_of(cell, seed, records) for seed in plan.seeds}
     done = plan.reported(cell, records)
     some = done[0] if done else _NO_RECORD
@@ -97,7 +97,7 @@ def _row(plan: Plan, cell: Cell, records: Mapping[str, Record], size: Sizes) -> 
     )
 
 
-def _paper(plan: Plan, cell: Cell) -> PaperFigure | None:
+def _paper(plan: SweepPlan, cell: Cell) -> PaperFigure | None:
     """Return the variant's accuracy in the paper, or the experiment's if no variant has one."""
     if own := cell.variant.paper.get(cell.method.name):
         return own
@@ -106,7 +106,9 @@ def _paper(plan: Plan, cell: Cell) -> PaperFigure | None:
     return plan.experiment.paper.get(cell.method.name)
 
 
-def _candidates(plan: Plan, cell: Cell, records: Mapping[str, Record]) -> dict[str, float | None]:
+def _candidates(
+    plan: SweepPlan, cell: Cell, records: Mapping[str, Record]
+) -> dict[str, float | None]:
     """Return the mean validation accuracy of each learning rate; None where all seeds diverged."""
     if len(plan.rates(cell)) == 1:
         return {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lab.experiments import Variant
-from lab.sweep import Plan
+from lab.sweep import SweepPlan
 from learning.local_data import load_dataset
 from server_app.config.run_config import Settings
 
@@ -24,7 +24,7 @@ class Sizes:
     """
 
 
-def sizes(plan: Plan, variant: Variant) -> Sizes:
+def sizes(plan: SweepPlan, variant: Variant) -> Sizes:
     """Count on the first seed; other seeds differ slightly where groups stay together."""
     local = Settings.from_run_config(plan.base(variant), source=variant.label).local
     first = load_dataset(local, plan.seeds[0])

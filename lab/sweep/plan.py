@@ -57,7 +57,7 @@ class Cell:
     method: Method
 
 
-class Plan:
+class SweepPlan:
     """The trials of a request."""
 
     def __init__(self, request: Request) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from lab.sweep.record import Record
-from lab.sweep.training import train
+from lab.sweep.train_trial import train
 from lab.sweep.trial import Trial
 from learning.data import DataError
 from learning.models import ModelError

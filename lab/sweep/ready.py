@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from lab.experiments.readiness import check_ready
-from lab.sweep.plan import Plan, Request
+from lab.sweep.plan import Request, SweepPlan
 from lab.sweep.trial import Trial
 from learning.local_data import load_dataset
 from server_app.config.run_config import Settings, preflight
@@ -14,12 +14,12 @@ from server_app.config.run_config import Settings, preflight
 _ROWS = 256
 
 
-def ready(request: Request) -> Plan:
+def ready(request: Request) -> SweepPlan:
     """Return the plan of a request after checking its data, networks and aggregators.
 
     Raises an error with one line that says what to change.
     """
-    plan = Plan(request)
+    plan = SweepPlan(request)
     check_ready(plan.experiment, request.preset)
     checked = set()
     for trial in _first_trials(plan):
@@ -30,10 +30,10 @@ def ready(request: Request) -> Plan:
         if kind not in checked:
             checked.add(kind)
             preflight(trial.settings)
-    return Plan(replace(request, data=_digest(plan)))
+    return SweepPlan(replace(request, data=_digest(plan)))
 
 
-def _first_trials(plan: Plan) -> list[Trial]:
+def _first_trials(plan: SweepPlan) -> list[Trial]:
     """Return one trial of each kind, those with the same data one after another."""
     seed = plan.seeds[0]
     chosen = [plan.candidate(cell, seed, plan.rates(cell)[0]) for cell in plan.cells]
@@ -43,7 +43,7 @@ def _first_trials(plan: Plan) -> list[Trial]:
     return sorted(trials, key=lambda trial: places[trial.settings.local])
 
 
-def _digest(plan: Plan) -> str:
+def _digest(plan: SweepPlan) -> str:
     """Return a digest of the examples; a file's date may change without its content."""
     variant = plan.experiment.variants_in(plan.request.preset)[0]
     settings = Settings.from_run_config(plan.base(variant), source=plan.experiment.name)

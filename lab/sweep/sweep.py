@@ -5,7 +5,7 @@ from typing import Protocol
 
 from lab.engine.backends.backend import cores as usable_cores
 from lab.sweep.folder import RunFolder
-from lab.sweep.plan import Plan
+from lab.sweep.plan import SweepPlan
 from lab.sweep.pool import train_all
 from lab.sweep.record import Record
 from lab.sweep.trial import Trial
@@ -18,7 +18,7 @@ class Stopped(Exception):
 class Watcher(Protocol):
     """Receives the progress of a sweep."""
 
-    def planned(self, plan: Plan, trials: int, client_rounds: int) -> None:
+    def planned(self, plan: SweepPlan, trials: int, client_rounds: int) -> None:
         """Called with the remaining work of a plan, as far as it is known."""
 
     def progress(self, trial: Trial, client_rounds: int) -> None:
@@ -29,7 +29,7 @@ class Watcher(Protocol):
 
 
 def sweep(
-    plan: Plan,
+    plan: SweepPlan,
     folder: RunFolder,
     *,
     watcher: Watcher,
@@ -58,7 +58,7 @@ def sweep(
     return records
 
 
-def left(plan: Plan, records: Mapping[str, Record]) -> tuple[int, int]:
+def left(plan: SweepPlan, records: Mapping[str, Record]) -> tuple[int, int]:
     """Return the number of missing trials and client-rounds.
 
     Where a learning rate is not chosen yet, the first one stands for it.

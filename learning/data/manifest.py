@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from learning.data.examples import DataError
-from learning.data.partition.grouping import GROUP_COLUMNS
+from learning.data.partition.groups import GROUP_COLUMNS
 from learning.data.sources import read_text
 
 

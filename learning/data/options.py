@@ -13,7 +13,7 @@ class DataOptions:
     """Options of the loaders; each loader uses those it knows and ignores the others."""
 
     test_fraction: float = 0.2
-    """The share of all examples that becomes the test set, where the publisher has set none
+    """The fraction of all examples that becomes the test set, where the publisher has set none
     apart. 0 for a hospital that loads its own data and leaves testing to the coordinator."""
 
     classes: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from protocol.keys import (
 )
 
 _PURPOSE = "roster"
+DEFAULT_MINIMUM = 3  # members that a hospital's policy requires unless its operator changes it
 MAX_MEMBERS = 1_000  # each seals a key share for every other: a million in all
 MAX_BYTES = 200_000
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$"

@@ -8,7 +8,7 @@ import typer
 from operation.terminal import console, fail
 
 from .foreground import follow_to_end
-from .shared import DEFAULT_FOLDER, Folder, experiment_errors_in_one_line, open_study
+from .shared import DEFAULT_FOLDER, Folder, exit_on_experiment_error, open_study
 
 if TYPE_CHECKING:
     from server_app.study.study_folder import Study
@@ -46,20 +46,20 @@ def run(
     """Start an experiment with the members of the roster, and follow it to its end."""
     from operation.set_options import parse_set_options
 
-    with experiment_errors_in_one_line():
+    with exit_on_experiment_error():
         place = open_study(study)
         values = place.settings() | parse_set_options(settings)
         _check_roster(place)
         # Imported only now: Flower takes a second or two.
         from server_app.experiment import experiment_control, first_model
-        from server_app.experiment.experiment_folder import Experiment
+        from server_app.experiment.experiment_folder import ExperimentFolder
         from server_app.study.registration import control, register_members
 
         model = None if begin_with is None else first_model.find(place, begin_with)
         api = control(place)
         experiment_control.check_nothing_runs(place, api)
         register_members(place)
-        experiment = Experiment.create(place, values, seed=seed, begin_with=model)
+        experiment = ExperimentFolder.create(place, values, seed=seed, begin_with=model)
         experiment_control.start(api, experiment)
         typer.echo(f"experiment {experiment.id}, in {experiment.folder}", err=True)
     if detach:
@@ -72,7 +72,7 @@ def follow(
     experiment: Id = None, study: Folder = DEFAULT_FOLDER, json_output: Json = False
 ) -> None:
     """Follow a running experiment."""
-    with experiment_errors_in_one_line():
+    with exit_on_experiment_error():
         place = open_study(study)
         from server_app.experiment import experiment_control
 
@@ -87,7 +87,7 @@ def resume(
     json_output: Json = False,
 ) -> None:
     """Continue an interrupted experiment from its last completed leg."""
-    with experiment_errors_in_one_line():
+    with exit_on_experiment_error():
         place = open_study(study)
         from server_app.experiment import experiment_control
         from server_app.study.registration import control, register_members
@@ -107,25 +107,38 @@ def resume(
         follow_to_end(place, chosen, json_output)
 
 
-def stop(experiment: Id = None, study: Folder = DEFAULT_FOLDER) -> None:
-    """Stop an experiment; it can be resumed."""
-    with experiment_errors_in_one_line():
+def stop(
+    experiment: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="Id of the experiment; default: the running one."),
+    ] = None,
+    study: Folder = DEFAULT_FOLDER,
+) -> None:
+    """Stop the running experiment; it can be resumed."""
+    with exit_on_experiment_error():
         place = open_study(study)
         from server_app.experiment import experiment_control
         from server_app.study.registration import control
 
         api = control(place)
-        chosen = experiment_control.pick(place, experiment)
-        was_running = experiment_control.stop(place, api, chosen)
-    if was_running:
-        typer.echo(f"{chosen.id} is stopped; continue it with `feddc coordinator resume`.")
-    else:
-        typer.echo(f"{chosen.id} was not running.")
+        if experiment is None:
+            chosen = experiment_control.unfinished_experiments(place, api)
+            if not chosen:
+                experiment_control.end_server_apps(place)  # one may be left over from an ended run
+                typer.echo("No experiment is running.")
+        else:
+            chosen = [experiment_control.pick(place, experiment)]
+        for one in chosen:
+            if experiment_control.stop(place, api, one):
+                resume = f"`feddc coordinator resume {one.id}`"
+                typer.echo(f"{one.id} is stopped; continue it with {resume}.")
+            else:
+                typer.echo(f"{one.id} was not running.")
 
 
 def status(study: Folder = DEFAULT_FOLDER, json_output: Json = False) -> None:
     """Show the study: services, connected hospitals, and the state of each experiment."""
-    with experiment_errors_in_one_line():
+    with exit_on_experiment_error():
         place = open_study(study)
         from .overview import overview, show
 

@@ -11,12 +11,12 @@ from rich.console import Console
 from operation import signals
 from operation.terminal import console, fail
 
-from .shared import experiment_errors_in_one_line
+from .shared import exit_on_experiment_error
 
 if TYPE_CHECKING:
-    from server_app.experiment.experiment_folder import Experiment
+    from server_app.experiment.experiment_folder import ExperimentFolder
     from server_app.experiment.flower_runs import FlowerRun
-    from server_app.experiment.follower import Outcome
+    from server_app.experiment.follower import RunOutcome
     from server_app.study.study_folder import Study
 
 
@@ -24,7 +24,7 @@ class _Detached(BaseException):
     """The user pressed Ctrl-C: the experiment continues in the background."""
 
 
-def follow_to_end(study: "Study", experiment: "Experiment", json_output: bool) -> None:
+def follow_to_end(study: "Study", experiment: "ExperimentFolder", json_output: bool) -> None:
     """Show an experiment until it ends, print its result, and exit with 1 if it failed."""
     from server_app.experiment.flower_runs import latest_run
 
@@ -35,7 +35,7 @@ def follow_to_end(study: "Study", experiment: "Experiment", json_output: bool) -
             f"the experiment {experiment.id} was never started: start it with "
             "`feddc coordinator resume`",
         )
-    with experiment_errors_in_one_line():
+    with exit_on_experiment_error():
         try:
             outcome = _show(study, experiment, run)
         except _Detached:
@@ -48,7 +48,7 @@ def follow_to_end(study: "Study", experiment: "Experiment", json_output: bool) -
     _print_outcome(study, experiment, outcome.completed, outcome.reason, json_output)
 
 
-def _show(study: "Study", experiment: "Experiment", run: "FlowerRun") -> "Outcome":
+def _show(study: "Study", experiment: "ExperimentFolder", run: "FlowerRun") -> "RunOutcome":
     from server_app.experiment.follower import follow
     from server_app.experiment.live_view import watched
     from server_app.study.registration import control
@@ -75,7 +75,7 @@ def _ctrl_c_detaches() -> Iterator[None]:
 
 
 def _print_outcome(
-    study: "Study", experiment: "Experiment", completed: bool, reason: str, json_output: bool
+    study: "Study", experiment: "ExperimentFolder", completed: bool, reason: str, json_output: bool
 ) -> None:
     from server_app.experiment.first_model import AGGREGATE
     from server_app.experiment.progress import closing_table

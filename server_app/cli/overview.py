@@ -1,13 +1,17 @@
 """`feddc coordinator status`: services, hospitals and experiments of a study."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from server_app.experiment.live_view import ago
+from operation import disk_space
+from operation.terminal import byte_size
+from server_app.experiment.event_file import EventFile
+from server_app.experiment.live_view import ExperimentView, HospitalRow, ago
 from server_app.services import background
 from server_app.services.supervisor import PARTS
 from server_app.study import certificates
@@ -26,14 +30,18 @@ def overview(study: Study) -> dict[str, Any]:
         nodes = {node.name: node for node in api.nodes()}
     except NotUp:
         api, nodes = None, {}
+    folders = experiment_folders(study)
+    last = _last_answers(folders)
     hospitals = []
     for card in enrolled(study):
-        node = nodes.get(card.name)
+        node, row = nodes.get(card.name), last.get(card.name, HospitalRow())
         hospitals.append(
             {
                 "name": card.name,
                 "connected": node is not None and node.is_online,
                 "last_seen": node.last_seen if node else None,
+                "last_leg": row.leg or None,
+                "problem": row.problem,
             }
         )
     return {
@@ -41,6 +49,7 @@ def overview(study: Study) -> dict[str, Any]:
         "folder": str(study.folder),
         "address": str(study.address),
         "services": {part: background.answers(study, part) for part in PARTS},
+        "disk_free_bytes": disk_space.free_bytes(study.folder),
         "certificate_days": certificates.days_left(study.tls),
         "generation": study.roster().generation if study.roster_file.exists() else None,
         "roster_is_current": is_roster_current(study),
@@ -53,11 +62,19 @@ def overview(study: Study) -> dict[str, Any]:
                 "leg": status.leg,
                 "legs": status.legs,
             }
-            for status in (
-                experiment_status(study, folder, api) for folder in experiment_folders(study)
-            )
+            for status in (experiment_status(study, folder, api) for folder in folders)
         ],
     }
+
+
+def _last_answers(folders: list[Path]) -> dict[str, HospitalRow]:
+    """Return how each hospital answered last in the experiment that was at work last."""
+    files = [folder / "metrics.jsonl" for folder in folders]
+    files = sorted((file for file in files if file.exists()), key=lambda file: file.stat().st_mtime)
+    watch = ExperimentView()
+    for event in EventFile(files[-1]).new_events() if files else ():
+        watch.add(event)
+    return watch.rows
 
 
 def show(seen: dict[str, Any], console: Console) -> None:
@@ -82,11 +99,15 @@ def _facts(seen: dict[str, Any]) -> Table:
     certificate = f"valid for {seen['certificate_days']} days"
     if seen["certificate_days"] < certificates.RENEW_DAYS:
         certificate += "; the next `up` renews it"
+    disk = f"{byte_size(seen['disk_free_bytes'])} free"
+    if disk_space.verdict(seen["disk_free_bytes"]) != "fine":
+        disk += "; low: free some space, or a running experiment will fail"
     for name, value in {
         "study": seen["study"],
         "folder": seen["folder"],
         "address": seen["address"],
         "services": state,
+        "disk": disk,
         "certificate": certificate,
         "roster": roster,
     }.items():
@@ -95,11 +116,12 @@ def _facts(seen: dict[str, Any]) -> Table:
 
 
 def _hospitals(hospitals: list[dict[str, Any]]) -> Table:
-    table = _table("hospital", "connected", "last seen")
+    table = _table("hospital", "connected", "last seen", "last answer", "problem")
     for hospital in hospitals:
         connected = "yes" if hospital["connected"] else "no"
         seen = "now" if hospital["connected"] else ago(hospital["last_seen"], time.time())
-        table.add_row(Text(hospital["name"]), connected, seen)
+        answer = f"leg {hospital['last_leg']}" if hospital["last_leg"] else "–"
+        table.add_row(Text(hospital["name"]), connected, seen, answer, Text(hospital["problem"]))
     if not hospitals:
         table.add_row("none yet: `feddc coordinator enrol HOSPITAL-FILE`")
     return table

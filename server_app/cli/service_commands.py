@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .shared import DEFAULT_FOLDER, Folder, errors_in_one_line, open_study, register_if_up
+from .shared import DEFAULT_FOLDER, Folder, exit_on_study_error, open_study, register_if_up
 
 if TYPE_CHECKING:
     from server_app.services.supervisor import Part
@@ -27,7 +27,7 @@ def up(
     from server_app.services.supervisor import PARTS, serve
 
     parts: tuple[Part, ...] = PARTS if only is None else (only,)
-    with errors_in_one_line():
+    with exit_on_study_error():
         place = open_study(study)
         _renew_if_needed(place)
         if foreground:
@@ -47,7 +47,7 @@ def down(study: Folder = DEFAULT_FOLDER) -> None:
     """Stop the SuperLink and the proxy; a running experiment can be resumed later."""
     from server_app.services import background
 
-    with errors_in_one_line():
+    with exit_on_study_error():
         was_up = background.stop(open_study(study))
     typer.echo("The coordinator is down." if was_up else "The coordinator was not up.")
 

@@ -22,7 +22,7 @@ DEFAULT_FOLDER = Path("study")
 
 
 @contextmanager
-def errors_in_one_line() -> Iterator[None]:
+def exit_on_study_error() -> Iterator[None]:
     """Print an expected error of the coordinator as one line and exit."""
     from operation.config import SettingsError
     from server_app.services.nginx import ProxyError
@@ -40,9 +40,9 @@ def errors_in_one_line() -> Iterator[None]:
 
 
 @contextmanager
-def experiment_errors_in_one_line() -> Iterator[None]:
+def exit_on_experiment_error() -> Iterator[None]:
     """Do the same for commands that start, stop or follow experiments."""
-    with errors_in_one_line():
+    with exit_on_study_error():
         try:
             yield
         except Exception as error:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from operation.terminal import console, fail
 
-from .shared import DEFAULT_FOLDER, Folder, errors_in_one_line, open_study, register_if_up
+from .shared import DEFAULT_FOLDER, Folder, exit_on_study_error, open_study, register_if_up
 
 
 def init(
@@ -34,7 +34,7 @@ def init(
     from protocol.study.roster import fingerprint
     from server_app.study.creation import create_study
 
-    with errors_in_one_line():
+    with exit_on_study_error():
         made = create_study(
             study, name=name, address=address, listen=listen, internal_port=internal_port
         )
@@ -63,7 +63,7 @@ def enrol(
     """Show the name and fingerprint in a hospital's file, ask, and make it a member."""
     from server_app.study import study_members
 
-    with errors_in_one_line():
+    with exit_on_study_error():
         place = open_study(study)
         card, present = study_members.read_card(hospital_file), study_members.enrolled(place)
         typer.echo(f"hospital     {card.name}\nfingerprint  {card.fingerprint}\n")
@@ -94,7 +94,7 @@ def remove(
     """Remove a member: it cannot connect any more, and the next roster does not list it."""
     from server_app.study import study_members
 
-    with errors_in_one_line():
+    with exit_on_study_error():
         place = open_study(study)
         if not yes:
             typer.confirm(f"Remove {name} from the study?", abort=True)
@@ -107,12 +107,21 @@ def remove(
         )
 
 
-def roster(study: Folder = DEFAULT_FOLDER) -> None:
+def roster(
+    study: Folder = DEFAULT_FOLDER,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Sign a roster with few members without asking.")
+    ] = False,
+) -> None:
     """Sign the roster of the present members; a changed roster opens a new generation."""
     from server_app.study import study_members
 
-    with errors_in_one_line():
+    with exit_on_study_error():
         place = open_study(study)
+        if question := study_members.why_too_few(place):
+            typer.echo(question, err=True)
+            if not yes:
+                typer.confirm("Sign this roster?", abort=True)
         made, is_new = study_members.write_roster(place)
         place.write_connection()
     table = Table("member", "fingerprint", box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -134,7 +143,7 @@ def renew_certificate(study: Folder = DEFAULT_FOLDER) -> None:
     """Renew the server's certificate; hospitals need not do anything."""
     from server_app.study import certificates
 
-    with errors_in_one_line():
+    with exit_on_study_error():
         place = open_study(study)
         certificates.make_server_certificate(place.tls, place.address.host)
         left = certificates.days_left(place.tls)

@@ -19,12 +19,12 @@ def preflight(settings: Settings) -> None:
     algorithm = settings.algorithm
     new_run_dir(settings)
     dataset = load_dataset(settings.local, algorithm.seed)
-    shares = load_partitions(settings.local, algorithm.hospitals, algorithm.seed)
-    for share in shares:
-        if not len(share.train):
-            raise DataError(f"{share.name} has no training examples: choose another split")
+    partitions = load_partitions(settings.local, algorithm.hospitals, algorithm.seed)
+    for partition in partitions:
+        if not len(partition.train):
+            raise DataError(f"{partition.name} has no training examples: choose another split")
     try:
-        simulated_study(algorithm.seed, [share.name for share in shares])
+        simulated_study(algorithm.seed, [partition.name for partition in partitions])
     except RosterError as error:
         raise DataError(f"the hospitals' names cannot be on a roster: {error}") from error
     task = TaskSpec(dataset.shape, len(dataset.classes))

@@ -11,7 +11,7 @@ from operation import process_group
 from operation.flower.control_api import ControlApi, RequestError, explain, pack
 from server_app.study.study_folder import Study, StudyError
 
-from .experiment_folder import Experiment
+from .experiment_folder import ExperimentFolder
 from .flower_runs import FlowerRun, add_flower_run, latest_run, metrics_length
 
 SERVER_APP, CLIENT_APP = "server_app.app:app", "client_app.courier:app"
@@ -23,7 +23,7 @@ class RunError(Exception):
     """An experiment cannot be started, resumed or stopped; the message says what to do."""
 
 
-def start(api: ControlApi, experiment: Experiment) -> FlowerRun:
+def start(api: ControlApi, experiment: ExperimentFolder) -> FlowerRun:
     """Start a Flower run for an experiment: its first, or one that resumes it."""
     bundle = pack(
         server_app=SERVER_APP, client_app=CLIENT_APP, config={"experiment": experiment.id}
@@ -36,7 +36,7 @@ def start(api: ControlApi, experiment: Experiment) -> FlowerRun:
     return run
 
 
-def stop(study: Study, api: ControlApi, experiment: Experiment) -> bool:
+def stop(study: Study, api: ControlApi, experiment: ExperimentFolder) -> bool:
     """End an experiment's Flower run and ServerApp; return whether a run was under way."""
     run = latest_run(experiment.folder)
     with requests_explained():
@@ -47,6 +47,17 @@ def stop(study: Study, api: ControlApi, experiment: Experiment) -> bool:
     # Flower stops a ServerApp with its next heartbeat, up to half a minute later.
     end_server_apps(study)
     return was_running
+
+
+def unfinished_experiments(study: Study, api: ControlApi) -> list[ExperimentFolder]:
+    """Return the experiments whose Flower run has not ended, oldest first."""
+    found = []
+    for folder in experiment_folders(study):
+        run = latest_run(folder)
+        with requests_explained():
+            if run is not None and not api.is_over(run.run_id):
+                found.append(ExperimentFolder.open(study, folder.name))
+    return found
 
 
 def end_server_apps(study: Study) -> None:
@@ -70,15 +81,10 @@ def server_apps(study: Study) -> list[int]:
 
 def running_experiment(study: Study, api: ControlApi) -> str | None:
     """Return the id of the running experiment, or None."""
-    for folder in experiment_folders(study):
-        run = latest_run(folder)
-        if run is None:
-            continue
-        with requests_explained():
-            is_over = api.is_over(run.run_id)
-        if not is_over and (server_apps(study) or not process_group.VISIBLE):
-            return folder.name
-    return None
+    unfinished = unfinished_experiments(study, api)
+    # Flower may not know yet that a ServerApp has died.
+    is_alive = not process_group.VISIBLE or bool(server_apps(study))
+    return unfinished[0].id if unfinished and is_alive else None
 
 
 def check_nothing_runs(study: Study, api: ControlApi) -> None:
@@ -96,14 +102,14 @@ def experiment_folders(study: Study) -> list[Path]:
     return sorted(folders, key=lambda folder: (_created(folder), folder.name))
 
 
-def pick(study: Study, name: str | None) -> Experiment:
+def pick(study: Study, name: str | None) -> ExperimentFolder:
     """Open the experiment of this id, or the latest one."""
     if name is None:
         folders = experiment_folders(study)
         if not folders:
             raise StudyError("there is no experiment yet: start one with `feddc coordinator run`")
         name = folders[-1].name
-    return Experiment.open(study, name)
+    return ExperimentFolder.open(study, name)
 
 
 @contextmanager

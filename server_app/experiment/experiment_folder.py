@@ -48,7 +48,7 @@ class Secrets:
 
 
 @dataclass(frozen=True)
-class Experiment:
+class ExperimentFolder:
     """An experiment's folder; hospitals know the experiment by `id`."""
 
     id: str
@@ -60,7 +60,7 @@ class Experiment:
         settings: Mapping[str, Scalar],
         seed: int | None = None,
         begin_with: Path | None = None,
-    ) -> "Experiment":
+    ) -> "ExperimentFolder":
         """Check the settings against the study's roster and create a new experiment.
 
         `seed` makes it a rehearsal with the results of `feddc simulate --seed`; every route can be
@@ -75,7 +75,7 @@ class Experiment:
             )
         check_in_subprocess(settings, len(roster.members), begin_with)
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
-        experiment = Experiment(name, study.experiments / name)
+        experiment = ExperimentFolder(name, study.experiments / name)
         files.make_folder(experiment.folder)
         drawn = Secrets.draw(seed)
         files.write_new(
@@ -104,12 +104,12 @@ class Experiment:
         return experiment
 
     @staticmethod
-    def open(study: Study, name: str) -> "Experiment":
+    def open(study: Study, name: str) -> "ExperimentFolder":
         """Open an existing experiment."""
         folder = study.experiments / name
         if Path(name).name != name or not (folder / "settings.json").is_file():
             raise StudyError(f"there is no experiment {name} in {study.experiments}")
-        return Experiment(name, folder)
+        return ExperimentFolder(name, folder)
 
     @property
     def journal(self) -> Path:

@@ -89,7 +89,9 @@ def _after_flower(events: _Events, run: FlowerRun | None, flower: str) -> tuple[
     if flower == "finished:stopped":
         return "stopped", ""
     if events.end is not None and (run is None or events.length > run.position):
-        return "failed", str(events.end.get("reason") or "no reason given")
+        reason = str(events.end.get("reason") or "no reason given")
+        is_interrupted = events.end.get("status") == "interrupted"
+        return ("interrupted", "") if is_interrupted else ("failed", reason)
     if run is None:
         return "new", ""
     return "interrupted", "its ServerApp or SuperLink died" if flower else ""

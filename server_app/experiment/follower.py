@@ -15,7 +15,7 @@ from server_app.study.study_folder import Study
 
 from .event_file import Event, EventFile
 from .experiment_control import server_apps
-from .experiment_folder import Experiment
+from .experiment_folder import ExperimentFolder
 from .flower_runs import FlowerRun
 
 _READ_SECONDS, _ASK_SECONDS = 0.2, 3.0
@@ -25,7 +25,7 @@ _RESUME = "`feddc coordinator resume` continues from the last completed leg"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run of an experiment ended."""
 
     completed: bool
@@ -35,13 +35,13 @@ class Outcome:
 def follow(
     study: Study,
     api: ControlApi,
-    experiment: Experiment,
+    experiment: ExperimentFolder,
     run: FlowerRun,
     *,
     on_event: Callable[[Event], None],
     on_nodes: Callable[[list[Node]], None],
     clock: Clock | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Pass on all events until the run has ended, and return its outcome.
 
     Events of earlier runs are passed on too; only the end of this run counts.
@@ -59,17 +59,19 @@ def follow(
                 life.wait_for_flower()
                 return _ended(event)
         if death:
-            return Outcome(False, death)
+            return RunOutcome(False, death)
         if (nodes := life.nodes()) is not None:
             on_nodes(nodes)
         clock.sleep(_READ_SECONDS)
 
 
-def _ended(event: Event) -> Outcome:
+def _ended(event: Event) -> RunOutcome:
     if event.get("status") == "completed":
-        return Outcome(True)
+        return RunOutcome(True)
     reason = str(event.get("reason") or "the ServerApp failed without a reason")
-    return Outcome(False, reason)
+    if event.get("status") == "interrupted":
+        reason = f"{reason}; {_RESUME}"
+    return RunOutcome(False, reason)
 
 
 class _Life:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .event_file import Event
-from .progress import RunState, bar_over_legs, shown
+from .progress import RunProgress, bar_over_legs, shown
 
 _MOST_ROWS = 20
 
@@ -41,10 +41,10 @@ class HospitalRow:
 
 
 @dataclass
-class Watch:
+class ExperimentView:
     """The state of an experiment, from its events and its SuperNodes."""
 
-    state: RunState = field(default_factory=RunState)
+    state: RunProgress = field(default_factory=RunProgress)
     rows: dict[str, HospitalRow] = field(default_factory=dict)
     waiting: str = ""
 
@@ -61,6 +61,10 @@ class Watch:
                     row.leg, row.last_seen = event["leg"], event.get("time")
                 if event.get("loss") is not None:
                     row.loss = event["loss"]
+            case "unanswered":
+                for name in event["hospitals"]:
+                    self._row(name).problem = f"no answer since {duration(event['seconds'])}"
+                self.waiting = unanswered_text(event)
             case "leg":
                 parked = set(event.get("parked", ()))
                 for name, row in self.rows.items():
@@ -109,7 +113,7 @@ def watched(console: Console) -> Iterator[Display]:
         return
     progress = bar_over_legs(console)
     task = progress.add_task("starting", total=None)
-    watch = Watch()
+    watch = ExperimentView()
 
     def drawn() -> Group:
         state = watch.state
@@ -124,7 +128,7 @@ def watched(console: Console) -> Iterator[Display]:
 
 @dataclass
 class _Screen:
-    watch: Watch
+    watch: ExperimentView
 
     def event(self, event: Event) -> None:
         self.watch.add(event)
@@ -148,6 +152,8 @@ class _Lines:
             case "leg":
                 self._print_missing(event["leg"], dict(event.get("missing", {})))
                 self.waiting = ""
+            case "unanswered":
+                self._write(f"leg {event['leg']}: {unanswered_text(event)}")
             case "waiting" if (text := waiting_text(event)) != self.waiting:
                 self.waiting = text
                 self._write(text)
@@ -172,15 +178,24 @@ def waiting_text(event: Event) -> str:
     return f"waiting: {event.get('problem') or 'for hospitals'}"
 
 
+def unanswered_text(event: Event) -> str:
+    """Name the hospitals that have not answered in the present leg, and since when."""
+    return f"waiting for {', '.join(event['hospitals'])} since {duration(event['seconds'])}"
+
+
 def ago(moment: float | None, now: float) -> str:
     """Format the time since a moment in the largest unit that fits."""
     if moment is None:
         return "never"
-    seconds = max(0.0, now - moment)
+    return f"{duration(max(0.0, now - moment))} ago"
+
+
+def duration(seconds: float) -> str:
+    """Format a time in the largest unit that fits."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
-            return f"{seconds // size:.0f} {unit} ago"
-    return f"{seconds:.0f} s ago"
+            return f"{seconds // size:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _problem(row: HospitalRow) -> str:

@@ -16,13 +16,16 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Column, Table
+from rich.text import Text
 
 from operation.clock import Clock
-from operation.terminal import byte_size
+from operation.terminal import byte_size, counted
 
 Event = dict[str, Any]
 
 _LINE_SECONDS = 5.0
+# Not results: of use to the program only, or secret.
+_NOT_LISTED = {"journal", "lock", "secrets.json"}
 
 
 @contextmanager
@@ -50,7 +53,7 @@ def bar_over_legs(console: Console) -> Progress:
 
 
 @dataclass
-class RunState:
+class RunProgress:
     """The state of a run, from its events."""
 
     legs: int = 0
@@ -86,7 +89,7 @@ class RunState:
 
 class _Bar:
     def __init__(self, progress: Progress, task: TaskID) -> None:
-        self._progress, self._task, self._state = progress, task, RunState()
+        self._progress, self._task, self._state = progress, task, RunProgress()
 
     def __call__(self, event: Event) -> None:
         state = self._state
@@ -104,7 +107,7 @@ class _Lines:
 
     console: Console
     clock: Clock
-    state: RunState = field(default_factory=RunState)
+    state: RunProgress = field(default_factory=RunProgress)
     began: float = field(init=False)
     last: float = field(init=False)
 
@@ -141,21 +144,36 @@ def closing_table(summary: dict[str, Any], run_dir: Path) -> Table:
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     rows = {
         "test accuracy": f"{_percent(summary['test_accuracy'])} (the final aggregate)",
+        "balanced accuracy": f"{_percent(summary['test_balanced_accuracy'])} "
+        "(mean over the classes)",
         "mean over hospitals": f"{_percent(summary['mean_client_accuracy'])} "
         "(each hospital's own model)",
         "legs": f"{summary['legs']} = {summary['hand_overs']} hand-overs "
         f"+ {summary['aggregations']} aggregations",
+        "absent": _absences(summary["missing"]),
+        "lost chains": f"{summary['lost_chains']} (models that were never aggregated)",
+        "missed rounds": f"{summary['missed_rounds']} (not trained, over all models)",
         "sent": f"{byte_size(summary['bytes_up'])} up, {byte_size(summary['bytes_down'])} down",
         "hand-overs": {True: "sealed", False: "not sealed", None: "none"}[summary["sealed"]],
         "time": f"{summary['seconds']:.1f} s",
         "run folder": str(run_dir),
-        "files": ", ".join(sorted(path.name for path in run_dir.iterdir())),
+        "files": ", ".join(sorted(path.name for path in run_dir.iterdir() if _is_listed(path))),
     }
     for name, value in rows.items():
-        table.add_row(name, value)
+        table.add_row(name, Text(value))
     table.columns[1].overflow = "fold"  # show the whole path
     return table
 
 
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
+
+
+def _absences(missing: dict[str, int]) -> str:
+    """List the hospitals that were missing, most legs first."""
+    ordered = sorted(missing.items(), key=lambda pair: (-pair[1], pair[0]))
+    return ", ".join(f"{name} in {counted(legs, 'leg')}" for name, legs in ordered) or "none"
+
+
+def _is_listed(path: Path) -> bool:
+    return path.name not in _NOT_LISTED and path.stat().st_size > 0

@@ -12,7 +12,7 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from operation.log_lines import also_in
-from server_app.experiment.experiment_folder import Experiment
+from server_app.experiment.experiment_folder import ExperimentFolder
 from server_app.services.udp_notifier import find_notifier
 from server_app.study.study_folder import FOLDER_VARIABLE, Study, StudyError
 from strategies.session.journal import DiskJournal
@@ -26,13 +26,13 @@ from .run_strategy import run_strategy
 def run_experiment(grid: Grid, name: str) -> dict[str, Any]:
     """Run the study's experiment of this name to its end; return its summary."""
     study = Study.open(_study_folder())
-    experiment = Experiment.open(study, name)
+    experiment = ExperimentFolder.open(study, name)
     # Flower keeps the ServerApp's output in its database; this log is easier to find.
     with experiment.locked(), also_in(experiment.log, logging.getLogger("flwr")):
         return _run(grid, study, experiment)
 
 
-def _run(grid: Grid, study: Study, experiment: Experiment) -> dict[str, Any]:
+def _run(grid: Grid, study: Study, experiment: ExperimentFolder) -> dict[str, Any]:
     roster = experiment.roster()
     settings, _ = experiment.settings(len(roster.members))
     secrets = experiment.secrets()

@@ -18,7 +18,7 @@ from protocol.model_bytes import ModelState
 from protocol.randomness import shared_init_seed
 from server_app.config.study_task import load_task
 from server_app.experiment import first_model
-from server_app.experiment.experiment_folder import Experiment
+from server_app.experiment.experiment_folder import ExperimentFolder
 
 from .evaluator import Evaluator
 
@@ -34,7 +34,7 @@ def main() -> None:
         replies.flush()
 
     folder = Path(sys.argv[1])
-    experiment = Experiment(folder.name, folder)
+    experiment = ExperimentFolder(folder.name, folder)
     try:
         settings, task_settings = experiment.settings(int(sys.argv[2]))
         secrets = experiment.secrets()

@@ -1,7 +1,7 @@
 """Records a run in its folder: settings, metrics, the model and a summary."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,6 +124,11 @@ class Recorder(Observer):
             staying_out=dict(staying_out),
         )
 
+    def unanswered(self, leg: Leg, hospitals: Sequence[HospitalName], seconds: float) -> None:
+        self._metrics.write(
+            "unanswered", leg=leg.number, hospitals=list(hospitals), seconds=seconds
+        )
+
     def waiting(self, leg: Leg, problem: str) -> None:
         self._metrics.write("waiting", leg=leg.number, problem=problem)
 
@@ -179,6 +184,11 @@ class Recorder(Observer):
     def failed(self, reason: str) -> None:
         """Record why there is no result."""
         self._metrics.write("end", status="failed", reason=reason)
+        self._metrics.close()
+
+    def interrupted(self) -> None:
+        """Record that the process was asked to end before there was a result."""
+        self._metrics.write("end", status="interrupted", reason="the ServerApp was stopped")
         self._metrics.close()
 
     def _hospital_event(self, report: LegReport, name: str, answer: Answer) -> None:

@@ -1,5 +1,6 @@
 """Runs FedDC with the given settings, simulated or real, and records the results."""
 
+import errno
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from server_app.config.run_config import Settings
 from strategies.feddc import FedDC
 from strategies.session.sealed_study import SealedStudy
 from strategies.settings import ScheduleOptions
-from strategies.wrapped.records import to_model
+from strategies.wrapped.array_records import to_model
 
 from .recorder import Recorder
 
@@ -63,6 +64,15 @@ def run_strategy(
             train_config=config,
         )
         return recorder.completed(to_model(result.arrays, first.buffers))
-    except BaseException as error:
-        recorder.failed(f"{error}" or type(error).__name__)
+    except Exception as error:
+        recorder.failed(_reason(error))
         raise
+    except BaseException:  # a signal: `stop`, `down`, or the machine shuts down
+        recorder.interrupted()
+        raise
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return "the disk is full: free some space, then run `feddc coordinator resume`"
+    return f"{error}" or type(error).__name__

@@ -58,7 +58,7 @@ class RunTotals:
         }
 
     def to_state(self) -> dict[str, Any]:
-        """Return what a resumed run needs; the session itself keeps lost chains and rounds."""
+        """Return what a resumed run needs."""
         return {
             "legs": self.legs,
             "endings": self.endings,
@@ -66,6 +66,8 @@ class RunTotals:
             "readable": self.readable,
             "readable_hand_overs": self.readable_hand_overs,
             "missing": self.missing,
+            "lost_chains": self.lost_chains,
+            "missed_rounds": self.missed_rounds,
             "client_accuracies": self.client_accuracies,
         }
 
@@ -78,6 +80,8 @@ class RunTotals:
             readable=state["readable"],
             readable_hand_overs=state["readable_hand_overs"],
             missing=dict(state["missing"]),
+            lost_chains=state["lost_chains"],
+            missed_rounds=state["missed_rounds"],
             client_accuracies=list(state["client_accuracies"]),
         )
 

@@ -32,11 +32,11 @@ class CertificateError(Exception):
     """A key or certificate in the study's folder is missing or damaged."""
 
 
-def make_authority(folder: Path, study: str) -> None:
+def make_authority(folder: Path, study: str, now: datetime | None = None) -> None:
     """Create the authority's key and certificate; existing files are not overwritten."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"FedDC study {study}"[:64])])
-    now = datetime.now(UTC)
+    now = now or datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
@@ -54,11 +54,11 @@ def make_authority(folder: Path, study: str) -> None:
     files.write_new(folder / "ca.crt", certificate.public_bytes(Encoding.PEM), mode=0o644)
 
 
-def make_server_certificate(folder: Path, host: str) -> None:
+def make_server_certificate(folder: Path, host: str, now: datetime | None = None) -> None:
     """Create a new key and certificate for the server, and replace the present ones."""
     authority, authority_key = _authority(folder)
     key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.now(UTC)
+    now = now or datetime.now(UTC)
     end = min(now + timedelta(days=_SERVER_DAYS), authority.not_valid_after_utc)
     identifier = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
     certificate = (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from operation import files
 from protocol.study.card import Card, CardError
-from protocol.study.roster import Member, Roster, RosterError
+from protocol.study.roster import DEFAULT_MINIMUM, Member, Roster, RosterError
 
 from .study_folder import Study, StudyError
 
@@ -71,6 +71,19 @@ def remove(study: Study, name: str) -> None:
         raise EnrolmentError(f"{name} is not a member; the members are: {names}")
     (study.members / f"{name}.json").unlink()
     files.sync_folder(study.members)
+
+
+def why_too_few(study: Study) -> str:
+    """Return why hospitals may refuse the next roster; "" if it is signed or large enough."""
+    count = len(enrolled(study))
+    if not 2 <= count < DEFAULT_MINIMUM or is_roster_current(study):
+        return ""
+    return (
+        f"This study has {count} members, and hospitals refuse experiments with fewer than "
+        f"{DEFAULT_MINIMUM} unless they lower minimum-cohort in [policy] of hospital.toml. With "
+        f"{count} members each knows whose model it receives. Enrol more with `feddc coordinator "
+        "enrol`, or agree with the hospitals on a lower limit."
+    )
 
 
 def write_roster(study: Study) -> tuple[Roster, bool]:

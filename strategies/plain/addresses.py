@@ -51,7 +51,7 @@ class Addresses:
     def request(
         self, server_round: int, recipient: NodeId | None, sealed_in: int | None
     ) -> ConfigRecord:
-        """Return what a node is told beside its model; no recipient: it is aggregated."""
+        """Return the record sent with a node's model; no recipient: the model is aggregated."""
         name = "" if recipient is None else self._names[recipient]
         record = ConfigRecord({ROUND: server_round, RECIPIENT: name})
         if sealed_in is not None:

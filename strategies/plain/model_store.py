@@ -1,11 +1,14 @@
 """Models that wait at the server in plain mode: in memory while they are small, else on disk."""
 
 from collections.abc import Collection
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from flwr.app import Array, ArrayRecord
+
+from strategies.wrapped.array_records import record_of
 
 _IN_MEMORY = 64 * 2**20  # bytes of all models together; beyond that, further ones go to files
 
@@ -26,7 +29,7 @@ class FileArray(Array):
 
 @dataclass(frozen=True)
 class _Stored:
-    arrays: ArrayRecord
+    arrays: dict[str, Array]
     bytes_in_memory: int
     path: Path | None
 
@@ -42,33 +45,40 @@ class ModelStore:
         self._files = 0
 
     def put(self, name: str, arrays: ArrayRecord) -> None:
-        """Store a model under a new name."""
+        """Store a model, in place of the one that has this name."""
+        self._drop(name)
         size = sum(len(array.data) for array in arrays.values())
         if self._used + size <= self._limit:
             self._used += size
-            self._models[name] = _Stored(arrays, size, None)
+            self._models[name] = _Stored(dict(arrays), size, None)
         else:
             self._models[name] = self._write(arrays)
 
     def get(self, name: str) -> ArrayRecord:
-        return self._models[name].arrays
+        # Copies: an array that is sent keeps its data in pieces, for as long as it exists.
+        return record_of({key: copy(array) for key, array in self._models[name].arrays.items()})
 
     def keep_only(self, names: Collection[str]) -> None:
         """Drop all other models."""
         for name in self._models.keys() - set(names):
-            stored = self._models.pop(name)
-            self._used -= stored.bytes_in_memory
-            if stored.path is not None:
-                stored.path.unlink()
+            self._drop(name)
+
+    def _drop(self, name: str) -> None:
+        stored = self._models.pop(name, None)
+        if stored is None:
+            return
+        self._used -= stored.bytes_in_memory
+        if stored.path is not None:
+            stored.path.unlink()
 
     def _write(self, arrays: ArrayRecord) -> _Stored:
         if self._folder is None:
             self._folder = TemporaryDirectory(prefix="feddc-models-")  # removed with this object
         self._files += 1
         path = Path(self._folder.name) / str(self._files)
-        stored = {}
+        stored: dict[str, Array] = {}
         with path.open("wb") as file:
             for name, array in arrays.items():
                 stored[name] = FileArray(array, path, file.tell())
                 file.write(array.data)
-        return _Stored(ArrayRecord(stored), 0, path)
+        return _Stored(stored, 0, path)

@@ -1,7 +1,7 @@
 """Which leg a server round belongs to, also where the number of rounds is not known."""
 
 from protocol.schedule import Leg
-from strategies.settings import AlgorithmSettings
+from strategies.settings import FedDCSettings
 
 _FIRST_HORIZON = 1024
 
@@ -9,11 +9,11 @@ _FIRST_HORIZON = 1024
 class Rounds:
     """The legs of a plain run, by server round (from 1).
 
-    `rounds` is the number of server rounds. `None`: another strategy drives the hooks and does not
-    tell; the schedule then goes on for as long as it is asked.
+    `rounds` is the number of server rounds. `None`: another strategy calls the hooks and does not
+    pass the number on; the schedule then continues as long as rounds are requested.
     """
 
-    def __init__(self, settings: AlgorithmSettings, route_seed: bytes, rounds: int | None) -> None:
+    def __init__(self, settings: FedDCSettings, route_seed: bytes, rounds: int | None) -> None:
         if rounds is None and settings.schedule_options.tail:
             raise ValueError("tail needs the number of rounds: call FedDC's own start")
         self._settings, self._route_seed = settings, route_seed

@@ -25,6 +25,10 @@ _LOOK_SECONDS, _LOOKED_AT = 2.5, 4
 _OVERDUE_SECONDS = 5.0
 # A request is sent again if its last copy is older than this, up to so many copies at once.
 _AGAIN_SECONDS, _COPIES = 5.0, 3
+# Nodes that have not answered are reported after this time, and then again at longer intervals.
+_REPORT_SECONDS, _REPORT_AGAIN_SECONDS = 60.0, 300.0
+# Flower's codes for a courier that raised an exception, and for a node that is gone.
+_FLOWER_ERRORS = {2: "no answer from its agent: ", 5: "its SuperNode disconnected: "}
 
 
 @dataclass(frozen=True)
@@ -93,11 +97,13 @@ class Exchange:
         timeout: float,
         group: str,
         enough: Callable[[], bool] = lambda: True,
+        on_unanswered: Callable[[list[NodeId], float], None] = lambda nodes, seconds: None,
     ) -> Iterator[tuple[NodeId, Answer]]:
         """Send every node its request; yield each node's answer as it arrives.
 
         Waits at most `timeout` seconds. Nodes whose last request is overdue get only a grace period
-        if, without them, there are `enough` answers.
+        if, without them, there are `enough` answers. `on_unanswered` receives the nodes that have
+        not answered after a minute, and then every few minutes.
         """
         started = self._clock.now()
         self._open = {node: self._alive(node, request) for node, request in requests.items()}
@@ -108,6 +114,7 @@ class Exchange:
                 waiting.remove(node)
                 yield node, NOT_CONNECTED
         pause, looked, last_arrival = _FIRST_PAUSE, started, started
+        report = started + _REPORT_SECONDS
         ready: frozenset[int] | None = frozenset() if self._notifier.available else None
         while waiting:
             now = self._clock.now()
@@ -116,6 +123,9 @@ class Exchange:
             if is_over or now - started >= timeout:
                 yield from self._give_up(waiting, min(now - started, timeout))
                 return
+            if now >= report:
+                on_unanswered(list(waiting), now - started)
+                report = now + _REPORT_AGAIN_SECONDS
             if ready is not None and now - looked >= _LOOK_SECONDS:
                 ready, looked = ready | self._in_turn(waiting), now
             arrived = False
@@ -188,7 +198,9 @@ class Exchange:
 
 def _read(message: Message, seconds: float, bytes_down: int) -> Answer:
     if message.has_error():
-        return Answer(None, f"Flower error {message.error.code}", seconds, bytes_down, 0)
+        code = message.error.code
+        problem = f"{_FLOWER_ERRORS.get(code, '')}Flower error {code}"
+        return Answer(None, problem, seconds, bytes_down, 0)
     try:
         data = from_records(message.content)
         reply = decode_reply(data)

@@ -1,7 +1,7 @@
-"""Where an experiment stands, written down before each leg so that a killed run can go on.
+"""The journal: an experiment's state, saved before each leg so that a killed run can be resumed.
 
-Every leg's plan is here before its first request is sent: whoever resumes sends the same bytes,
-gets the answers already given, and arrives at the same model.
+Every leg's plan is here before its first request is sent: a resumed run sends the same bytes, gets
+the answers already given, and arrives at the same model.
 """
 
 import json
@@ -32,11 +32,11 @@ class Journal:
         self.spool = MemorySpool()
 
     def load(self) -> State | None:
-        """Return what was last written, or nothing if the experiment has not begun."""
+        """Return the state last saved, or None if the experiment has not begun."""
         return None
 
     def write(self, state: Callable[[], State], models: Collection[str]) -> None:
-        """Write down where the experiment stands, and drop all models but those it names."""
+        """Save the experiment's state, and drop all models except `models`."""
         self.spool.keep_only(models)
 
 

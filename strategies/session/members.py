@@ -85,6 +85,7 @@ class Members:
         timeout: float,
         group: str,
         enough: Callable[[], bool] = lambda: True,
+        on_unanswered: Callable[[list[HospitalName], float], None] = lambda names, seconds: None,
     ) -> Iterator[tuple[HospitalName, Answer]]:
         """Send hospitals their signed requests; yield each hospital's answer as it arrives."""
         node_of = {
@@ -101,6 +102,9 @@ class Members:
             timeout=timeout,
             group=group,
             enough=enough,
+            on_unanswered=lambda nodes, seconds: on_unanswered(
+                [name_of[node] for node in nodes], seconds
+            ),
         ):
             name = name_of[node]
             self._note_head(name, answer)

@@ -1,6 +1,6 @@
 """Progress events of an experiment: one report per leg, and calls at the turning points."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +57,9 @@ class Observer:
 
     def waiting(self, leg: Leg, problem: str) -> None:
         """The experiment pauses before or in a leg: there is no quorum, as the problem says."""
+
+    def unanswered(self, leg: Leg, hospitals: Sequence[HospitalName], seconds: float) -> None:
+        """These hospitals have not answered for so long; the leg goes on until its timeout."""
 
     def leg_ended(self, report: LegReport) -> None:
         """A leg is complete, and aggregated if that is how it ends."""

@@ -15,9 +15,9 @@ from protocol.descriptor import Descriptor
 from protocol.messages import Carries
 from protocol.model_bytes import ModelState, Wire
 from protocol.schedule import Ending, Leg
-from strategies.identifiers import Position, cohort_node
+from strategies.identifiers import HospitalName, Position, cohort_node
 from strategies.routing.planner import Assignment, ModelRef, Plan, Planner, cohort_size
-from strategies.settings import AlgorithmSettings
+from strategies.settings import FedDCSettings
 from strategies.wrapped.adapter import Contribution, Wrapped
 from strategies.wrapped.requirements import check_wrapped, least_hospitals, least_models
 
@@ -53,7 +53,7 @@ class Session:
 
     def __init__(
         self,
-        settings: AlgorithmSettings,
+        settings: FedDCSettings,
         study: SealedStudy,
         wrapped: Wrapped,
         legs: tuple[Leg, ...],
@@ -261,12 +261,21 @@ class Session:
         def problem() -> str:
             return quorum_problem(plan, members, answers.missing, quorum=quorum, least=least)
 
+        def report(hospitals: list[HospitalName], seconds: float) -> None:
+            who = ", ".join(hospitals)
+            log(WARNING, "leg %d: waiting for %s since %.0f s", plan.leg.number, who, seconds)
+            self._study.observer.unanswered(plan.leg, hospitals, seconds)
+
         pause = self._pause(plan.leg)
         requests = {members.names[h]: self._signed[h] for h in sorted(asked)}
         while True:
             group = f"leg-{plan.leg.number}"
             for name, answer in members.ask(
-                requests, timeout=timeout, group=group, enough=lambda: not problem()
+                requests,
+                timeout=timeout,
+                group=group,
+                enough=lambda: not problem(),
+                on_unanswered=report,
             ):
                 answers.accept(name, answer)
             if not problem():

@@ -23,7 +23,7 @@ from protocol.messages import (
 )
 from protocol.model_bytes import Wire
 from strategies.identifiers import HospitalName
-from strategies.settings import AlgorithmSettings, Weighting
+from strategies.settings import FedDCSettings, Weighting
 
 from .exchange import Answer
 from .members import Members, WholeRequest
@@ -31,11 +31,11 @@ from .quorum import ExperimentFailed
 from .sealed_study import SealedStudy
 
 R = TypeVar("R", bound=Reply)
-Examples = Mapping[HospitalName, int | None]  # how many each hospital has, where it tells
+Examples = Mapping[HospitalName, int | None]  # how many each hospital has, if it discloses that
 
 
 def make_descriptor(
-    settings: AlgorithmSettings, study: SealedStudy, rounds: int, config: ConfigRecord
+    settings: FedDCSettings, study: SealedStudy, rounds: int, config: ConfigRecord
 ) -> Descriptor:
     """Return the settings that every hospital agrees to before the first leg."""
     shape: Any = config.get("shape", [])

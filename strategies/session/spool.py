@@ -1,6 +1,6 @@
-"""Where the coordinator keeps models between two messages: in memory, or on disk.
+"""The spool: stores models at the coordinator between two messages, in memory or on disk.
 
-Envelopes of many hospitals do not fit into memory together, and outlive a crash on disk only.
+Envelopes of many hospitals do not fit into memory together, and survive a crash only on disk.
 """
 
 from abc import ABC, abstractmethod
@@ -13,11 +13,11 @@ from protocol.model_bytes import ModelState, Wire
 
 
 class Spool(ABC):
-    """Bytes by name. A name is written once, or again with what it had."""
+    """Bytes by name. A name is written once, or again with the same bytes."""
 
     @abstractmethod
     def put(self, name: str, data: bytes) -> None:
-        """Keep the bytes; when this returns they survive a crash, if the spool is on disk."""
+        """Store the bytes; on disk, they survive a crash once this returns."""
 
     @abstractmethod
     def get(self, name: str) -> bytes:
@@ -25,11 +25,11 @@ class Spool(ABC):
 
     @abstractmethod
     def keep_only(self, names: Collection[str]) -> None:
-        """Forget everything else."""
+        """Delete everything else."""
 
 
 class MemorySpool(Spool):
-    """For simulations, which have no use for what a crash leaves."""
+    """Keeps the bytes in memory: for simulations, which are not resumed."""
 
     def __init__(self) -> None:
         self._kept: dict[str, bytes] = {}
@@ -45,7 +45,7 @@ class MemorySpool(Spool):
 
 
 class DiskSpool(Spool):
-    """One file each."""
+    """Keeps each model in a file."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

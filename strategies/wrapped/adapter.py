@@ -1,6 +1,6 @@
 """The wrapped strategy, seen from FedDC: it configures every leg and aggregates at some of them.
 
-It is shown exactly the leg's cohort and only trainable parameters; whatever else a model has
+It is shown exactly the leg's cohort and only trainable parameters; everything else in a model
 (running statistics, counters) is averaged here.
 """
 
@@ -23,6 +23,7 @@ from protocol.model_bytes import Arrays, ModelState
 from strategies.identifiers import NodeId
 
 from . import saved_state
+from .array_records import record_of
 from .cohort_view import CohortView
 from .requirements import layers
 from .stored_arrays import LoadableModel, ModelReader, StoredArray
@@ -60,8 +61,8 @@ class Wrapped:
         self.strategy = strategy
         self.model = model
         # Strategies that step from a current model have none before the first aggregation of
-        # independent inits. Until then a copy is asked, so that the strategy itself remembers no
-        # model that never was, and the first aggregate is the plain mean.
+        # independent inits. Until then a copy of the strategy configures the legs, so that the
+        # strategy itself stores no model that does not exist, and the first aggregate is the mean.
         self._without_model = own_init and any(
             hasattr(layer, "current_arrays") for layer in layers(strategy)
         )
@@ -153,7 +154,7 @@ class Wrapped:
         for contribution in contributions:
             # In the current model's order, which bytes do not keep: FedAvgM and QFedAvg pair a
             # model's arrays with the current model's by position.
-            arrays = ArrayRecord(
+            arrays = record_of(
                 {name: _array(reader, contribution, name, like) for name, like in current.items()}
             )
             content = self._records(contribution)

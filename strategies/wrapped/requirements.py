@@ -42,7 +42,7 @@ def check_wrapped(strategy: Strategy, *, parameters: int, cohort: int, chained: 
 
 
 def least_hospitals(strategy: Strategy) -> int:
-    """Return how many hospitals any leg must have: for more, FedAvg's kin would wait for ever."""
+    """Return how many hospitals a leg needs: with fewer, Flower's strategies would wait forever."""
     inner = layers(strategy)[-1]
     return max(1, *(int(getattr(inner, attribute, 0)) for attribute in _MINIMA))
 

@@ -4,7 +4,10 @@ import json
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_the_engine_is_measured_beside_a_plain_loop() -> None:
     command = "benchmarks.engine --tasks linear --pairs 1 --turns 1 --no-ray --json"
     done = subprocess.run(

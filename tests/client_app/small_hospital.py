@@ -72,7 +72,7 @@ def examples(count: int, seed: int) -> Examples:
     return Examples(rng.normal(size=(count, *SHAPE)).astype(np.float32), rng.permutation(labels))
 
 
-SHARES = {
+PARTITIONS = {
     name: Partition(name, examples(8, n), examples(5, 10 + n)) for n, name in enumerate(NAMES)
 }
 
@@ -81,13 +81,13 @@ def member(
     name: str = NAME,
     memory: dict[str, bytes] | None = None,
     *,
-    share: Partition | None = None,
+    partition: Partition | None = None,
     policy: dict[str, Any] | None = None,
 ) -> Hospital:
     """Return a hospital that has agreed to nothing yet."""
     return Hospital(
         name,
-        share or SHARES[name],
+        partition or PARTITIONS[name],
         MappingStore({} if memory is None else memory),
         identity=IDENTITIES[name],
         roster=ROSTER,
@@ -121,10 +121,10 @@ def set_up(agreed: Descriptor) -> bytes:
 
 
 def hospital(
-    memory: dict[str, bytes] | None = None, *, share: Partition | None = None, **training: Any
+    memory: dict[str, bytes] | None = None, *, partition: Partition | None = None, **training: Any
 ) -> Hospital:
     """Return a hospital that has agreed to an experiment with these training settings."""
-    here = member(memory=memory, share=share)
+    here = member(memory=memory, partition=partition)
     reply = decode_reply(here.answer(set_up(descriptor(training=TRAINING | training))))
     assert isinstance(reply, Announcement)
     return here

@@ -29,8 +29,8 @@ from protocol.messages import (
     decode_reply,
     sign_request,
 )
+from tests.client_app.agent_socket import worked
 from tests.client_app.conftest import ROOT, Agent, Enrolled, Start, start_stub
-from tests.client_app.talking import worked
 from tests.fake_clock import FakeClock
 from tests.processes import wait_until
 
@@ -157,6 +157,8 @@ def test_a_killed_agent_comes_back_and_repeats_its_leg(
             assert _internet_sockets(agent.process.pid) == []
             second = _feddc("serve", enrolled)
             assert agent.stop() == 0
+            assert "leg 1: rounds 1 to " in agent.log
+            assert "sent for aggregation" in agent.log
             assert not agent.socket.exists()
 
     trained = decode_reply(answer)
@@ -167,7 +169,7 @@ def test_a_killed_agent_comes_back_and_repeats_its_leg(
     audit = _feddc("audit", enrolled)
     assert audit.returncode == 0, audit.stderr
     # Two set-ups, the leg, its repetition, and one more set-up; the killed attempt left no trace.
-    assert "5 lines, all of them whole" in audit.stdout
+    assert "5 lines, complete and in order" in audit.stdout
     assert hashlib.sha256(leg).hexdigest() in _feddc("audit", enrolled, "--json").stdout
 
 

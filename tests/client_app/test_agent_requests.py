@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from client_app.connect.agent_client import AgentTurnedAway, ask, health
+from tests.client_app.agent_socket import arrived, connected, http_head, status, talk, worked
 from tests.client_app.conftest import MAXIMUM, Agent
-from tests.client_app.talking import arrived, connected, http_head, status, talk, worked
 from tests.processes import wait_until
 
 # --- what may come in -----------------------------------------------------------------------------

@@ -141,13 +141,15 @@ def records(tmp_path: Path) -> Path:
 
 
 def test_all_of_a_hospitals_records_are_its_own_and_none_is_in_both_parts(records: Path) -> None:
-    share = load_own(_own(records), "St Mary", standardise=False)
+    partition = load_own(_own(records), "St Mary", standardise=False)
 
-    visits = np.concatenate([share.train.features[:, 0], share.held_out.features[:, 0]])
+    visits = np.concatenate([partition.train.features[:, 0], partition.held_out.features[:, 0]])
     assert sorted(visits.tolist()) == list(range(50))
-    assert share.name == "St Mary"
-    assert 0 < len(share.held_out) <= 10  # test-fraction is 0.2
-    patients = [set((part.features[:, 0] % 20).tolist()) for part in (share.train, share.held_out)]
+    assert partition.name == "St Mary"
+    assert 0 < len(partition.held_out) <= 10  # test-fraction is 0.2
+    patients = [
+        set((part.features[:, 0] % 20).tolist()) for part in (partition.train, partition.held_out)
+    ]
     assert patients[0].isdisjoint(patients[1])
 
 
@@ -159,16 +161,16 @@ def test_what_is_held_out_stays_so_after_a_restart(records: Path) -> None:
 
 
 def test_the_scale_is_that_of_the_training_examples(records: Path) -> None:
-    share = load_own(_own(records), "St Mary")
+    partition = load_own(_own(records), "St Mary")
 
-    assert share.train.features.mean() == pytest.approx(0, abs=1e-6)
-    assert share.train.features.std() == pytest.approx(1, abs=1e-6)
+    assert partition.train.features.mean() == pytest.approx(0, abs=1e-6)
+    assert partition.train.features.std() == pytest.approx(1, abs=1e-6)
 
 
 def test_a_class_that_is_missing_here_does_not_change_what_labels_mean(records: Path) -> None:
-    share = load_own(_own(records), "St Mary", classes=("maybe", "no", "yes"))
+    partition = load_own(_own(records), "St Mary", classes=("maybe", "no", "yes"))
 
-    assert set(share.train.labels.tolist()) == {1, 2}
+    assert set(partition.train.labels.tolist()) == {1, 2}
 
 
 def _replace(file: Path, old: str, new: str) -> None:

@@ -123,7 +123,7 @@ class Node:
         return answers
 
     def start(self, *asks: str) -> int:
-        app = {name: f"telling_courier:{name}" for name in ("server", "client")}
+        app = {name: f"process_report_app:{name}" for name in ("server", "client")}
         config = {"asks": " ".join(asks), "node": str(self.node_id)}
         return self.api.start_run(
             pack(server_app=app["server"], client_app=app["client"], config=config)
@@ -149,19 +149,19 @@ def node(superlink: SuperLink, tmp_path: Path) -> Iterator[Node]:
 def test_every_message_gets_a_process_of_its_own_forked_from_the_runner(node: Node) -> None:
     first, second, failed, last = node.ask("tell", "tell", "raise", "tell")
 
-    assert {told["parent"] for told in (first, second, last)} == {node.runner.pid}
-    assert len({told["pid"] for told in (first, second, last)}) == 3
-    assert not any(told["torch"] for told in (first, second, last))
+    assert {report["parent"] for report in (first, second, last)} == {node.runner.pid}
+    assert len({report["pid"] for report in (first, second, last)}) == 3
+    assert not any(report["torch"] for report in (first, second, last))
     assert failed == RAISED
     wait_until(lambda: children(node.runner.pid) == [node.supernode])  # none is left
 
 
 @pytest.mark.slow
 def test_a_killed_courier_is_an_error_and_the_next_message_is_answered(node: Node) -> None:
-    crashed, told = node.ask("die", "tell")
+    crashed, report = node.ask("die", "tell")
 
     assert crashed == CRASHED
-    assert told["parent"] == node.runner.pid
+    assert report["parent"] == node.runner.pid
     assert "a courier was killed (SIGKILL)" in node.log()
 
 

@@ -16,9 +16,9 @@ from tests.client_app.small_hospital import (
     CLASSES,
     NAME,
     OPTIMIZERS,
+    PARTITIONS,
     ROSTER,
     SHAPE,
-    SHARES,
     STRANGER,
     WITH_BUFFERS,
     descriptor,
@@ -44,7 +44,12 @@ def test_it_has_the_identity_that_the_roster_pins() -> None:
     policy = Policy.parse({}, source="test")
     with pytest.raises(ValueError, match="north is not on the roster with this identity"):
         Hospital(
-            NAME, SHARES[NAME], MappingStore({}), identity=STRANGER, roster=ROSTER, policy=policy
+            NAME,
+            PARTITIONS[NAME],
+            MappingStore({}),
+            identity=STRANGER,
+            roster=ROSTER,
+            policy=policy,
         )
 
 
@@ -71,7 +76,7 @@ def test_a_reply_says_nothing_of_the_hospital_but_what_the_format_has() -> None:
 def test_a_leg_is_plain_gradient_descent_on_the_rounds_own_batches() -> None:
     reply = trained(hospital().answer(leg(model(), first_round=7, local_rounds=3)))
 
-    data = SHARES[NAME].train
+    data = PARTITIONS[NAME].train
     streams = TrainingStreams(bytes(32), 1)  # north is second on the roster
     w = {name: torch.tensor(array) for name, array in model().parameters.items()}
     losses = []

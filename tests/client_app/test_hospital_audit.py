@@ -14,8 +14,8 @@ from tests.client_app.small_hospital import (
     IDENTITIES,
     NAME,
     OPEN_POLICY,
+    PARTITIONS,
     ROSTER,
-    SHARES,
     STRANGER,
     close,
     descriptor,
@@ -53,7 +53,7 @@ def test_every_request_leaves_one_line_and_the_reply_its_signed_head() -> None:
     store = RecordingStore({})
     here = Hospital(
         NAME,
-        SHARES[NAME],
+        PARTITIONS[NAME],
         store,
         identity=IDENTITIES[NAME],
         roster=ROSTER,

@@ -8,7 +8,6 @@ from protocol.messages import (
     Carries,
     Refusal,
 )
-from tests.client_app.sealed_study import Study, envelope
 from tests.client_app.small_hospital import (
     NAMES,
     OPTIMIZERS,
@@ -23,6 +22,7 @@ from tests.client_app.small_hospital import (
     set_up,
     trained,
 )
+from tests.client_app.three_hospitals import Study, envelope
 
 
 def test_all_hospitals_make_the_same_key_and_no_message_holds_it() -> None:

@@ -10,7 +10,7 @@ from protocol.messages import Announcement, Carries, Closed
 from protocol.model_bytes import ModelState
 from tests.client_app.small_hospital import (
     NAME,
-    SHARES,
+    PARTITIONS,
     close,
     descriptor,
     examples,
@@ -24,22 +24,22 @@ from tests.client_app.small_hospital import (
 )
 
 
-def held_out_by_hand(state: ModelState, share: Partition) -> tuple[float, float]:
+def held_out_by_hand(state: ModelState, partition: Partition) -> tuple[float, float]:
     """Return loss and accuracy of the two-layer network, computed in NumPy."""
     p: Any = state.parameters
-    x = share.held_out.features.astype(np.float64).reshape(len(share.held_out), -1)
+    x = partition.held_out.features.astype(np.float64).reshape(len(partition.held_out), -1)
     hidden = np.maximum(x @ p["linear1.weight"].T + p["linear1.bias"], 0)
     scores = hidden @ p["output.weight"].T + p["output.bias"]
     chances = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    right = chances[np.arange(len(x)), share.held_out.labels]
-    accuracy = float((scores.argmax(axis=1) == share.held_out.labels).mean())
+    right = chances[np.arange(len(x)), partition.held_out.labels]
+    accuracy = float((scores.argmax(axis=1) == partition.held_out.labels).mean())
     return float(-np.log(right).mean()), accuracy
 
 
 @pytest.mark.parametrize("recipient", ["east", None])
 def test_an_aggregate_is_evaluated_as_it_came_on_held_out_data(recipient: str | None) -> None:
     reply = trained(hospital().answer(leg(model(), recipient=recipient)))
-    loss, accuracy = held_out_by_hand(model(), SHARES[NAME])
+    loss, accuracy = held_out_by_hand(model(), PARTITIONS[NAME])
 
     assert reply.held_out_loss == pytest.approx(loss, rel=1e-9)
     assert reply.held_out_accuracy == pytest.approx(accuracy, abs=1e-9)
@@ -62,7 +62,7 @@ def test_a_hospitals_own_first_model_is_not_evaluated() -> None:
 
 
 def test_the_final_model_is_evaluated_on_held_out_data() -> None:
-    loss, accuracy = held_out_by_hand(model(), SHARES[NAME])
+    loss, accuracy = held_out_by_hand(model(), PARTITIONS[NAME])
 
     reply = plain(hospital().answer(close(model())))
 
@@ -73,7 +73,7 @@ def test_the_final_model_is_evaluated_on_held_out_data() -> None:
 
 @pytest.mark.parametrize("held_out", [0, 4])
 def test_metrics_of_too_few_examples_are_not_sent(held_out: int) -> None:
-    here = hospital(share=Partition(NAME, SHARES[NAME].train, examples(held_out, seed=3)))
+    here = hospital(partition=Partition(NAME, PARTITIONS[NAME].train, examples(held_out, seed=3)))
 
     reply = trained(here.answer(leg(model())))
     closed = plain(here.answer(close(model())))

@@ -23,7 +23,7 @@ from tests.attacks.study import VICTIM, Experiment, in_process, partition, whole
 from tests.client_app.small_hospital import (
     CLASSES,
     NAME,
-    SHARES,
+    PARTITIONS,
     WITH_BUFFERS,
     Code,
     descriptor,
@@ -180,9 +180,9 @@ def test_running_statistics_that_are_not_finite_are_refused() -> None:
 @pytest.mark.parametrize("where", ["training examples", "held-out examples"])
 def test_examples_of_a_class_too_many_are_noticed_before_training(where: str) -> None:
     more = Examples(examples(5, 1).features, np.array([0, 1, 2, 3, 0]))
-    usual = SHARES[NAME]
+    usual = PARTITIONS[NAME]
     parts = (more, usual.held_out) if where == "training examples" else (usual.train, more)
-    here = member(share=Partition(NAME, *parts))
+    here = member(partition=Partition(NAME, *parts))
 
     assert plain(here.answer(set_up(descriptor()))) == Refusal(code=Code.DESCRIPTOR_REFUSED)
 
@@ -203,6 +203,7 @@ def test_every_code_of_the_closed_list_has_a_case() -> None:
         Code.NOT_SET_UP,
         Code.TOO_MANY_TO_ONE,  # test_hospital_policy.py
         Code.ROLLED_BACK,  # test_rollback.py
+        Code.DISK_FULL,  # test_disk_space.py
         Code.INTERNAL_ERROR,  # test_hospital_hostile_input.py
         Code.TOO_LARGE,  # test_agent_requests.py: refused before a hospital sees it
     }

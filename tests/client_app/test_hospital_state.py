@@ -19,14 +19,13 @@ from protocol.messages import (
     decode_reply,
 )
 from protocol.model_bytes import ModelState
-from tests.client_app.sealed_study import Study
 from tests.client_app.small_hospital import (
     IDENTITIES,
     NAME,
     OPEN_POLICY,
     OPTIMIZERS,
+    PARTITIONS,
     ROSTER,
-    SHARES,
     TRAINING,
     Code,
     close,
@@ -44,6 +43,7 @@ from tests.client_app.small_hospital import (
     wired,
     with_value,
 )
+from tests.client_app.three_hospitals import Study
 
 # --- it repeats itself ----------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ def test_a_sealed_answer_is_repeated_bit_by_bit() -> None:
     assert study.members[NAME].answer(request) == first
     other = Hospital(
         NAME,
-        SHARES[NAME],
+        PARTITIONS[NAME],
         MappingStore(study.memories[NAME]),
         identity=IDENTITIES[NAME],
         roster=ROSTER,
@@ -190,11 +190,11 @@ def test_kept_optimizer_state_is_that_of_the_model_last_sent(chosen: dict[str, A
 def test_two_hospitals_of_one_process_do_not_mix() -> None:
     # Hospitals of a process share one network to train in.
     other = Partition(NAME, examples(8, seed=7), examples(5, seed=8))
-    one, two = hospital(momentum=0.9), hospital(share=other, momentum=0.9)
+    one, two = hospital(momentum=0.9), hospital(partition=other, momentum=0.9)
     last = leg(model(), leg=2)
     alone = [
         plain(hospital(momentum=0.9).answer(last)),
-        plain(hospital(share=other, momentum=0.9).answer(last)),
+        plain(hospital(partition=other, momentum=0.9).answer(last)),
     ]
     one.answer(leg(model(), first_round=5))
     two.answer(leg(model(), first_round=9))

@@ -65,7 +65,7 @@ def context(position: int, **changes: Any) -> Context:
 
 def study() -> SimulatedStudy:
     return simulated_study(
-        5, [share.name for share in load_partitions(SETTINGS.local, HOSPITALS, 5)]
+        5, [partition.name for partition in load_partitions(SETTINGS.local, HOSPITALS, 5)]
     )
 
 
@@ -121,14 +121,14 @@ def carried(here: Context) -> Context:
 
 
 def test_it_is_the_hospital_whose_partition_and_identity_it_simulates() -> None:
-    shares = load_partitions(SETTINGS.local, HOSPITALS, 5)
-    for position, share in enumerate(shares):
+    partitions = load_partitions(SETTINGS.local, HOSPITALS, 5)
+    for position, partition in enumerate(partitions):
         reply = decode_reply(answer(hello(), context(position)))
 
         assert isinstance(reply, Introduction)
-        assert reply.hospital == share.name == f"hospital-0{position + 1}"
+        assert reply.hospital == partition.name == f"hospital-0{position + 1}"
         assert reply.audit is not None
-        assert reply.audit.is_by(study().identities[share.name].public)
+        assert reply.audit.is_by(study().identities[partition.name].public)
 
 
 def test_every_node_is_a_hospital_of_its_own() -> None:

@@ -26,9 +26,9 @@ from typer.testing import CliRunner
 from benchmarks.study_setup import StudySetup
 from client_app.cli import app as hospital_commands
 from learning.data import Partition
-from learning.data.partition.grouping import set_apart
+from learning.data.partition.groups import set_apart
 from learning.local_data import load_dataset, load_partitions
-from server_app.cli.study_commands import app as coordinator_commands
+from server_app.cli import app as coordinator_commands
 from server_app.config.run_config import Settings
 from tests.processes import children
 
@@ -325,13 +325,13 @@ def feddc(group: str, *arguments: str) -> str:
     return result.output
 
 
-def write_data(place: Path, share: Partition, classes: tuple[str, ...]) -> None:
+def write_data(place: Path, partition: Partition, classes: tuple[str, ...]) -> None:
     """Write a hospital's examples so that it holds out those that the simulation would."""
-    count = len(share.train) + len(share.held_out)
-    pool, apart = set_apart(count, None, len(share.held_out) / count, 0)
-    assert (len(pool), len(apart)) == (len(share.train), len(share.held_out))
+    count = len(partition.train) + len(partition.held_out)
+    pool, apart = set_apart(count, None, len(partition.held_out) / count, 0)
+    assert (len(pool), len(apart)) == (len(partition.train), len(partition.held_out))
     rows: list[list[str]] = [[] for _ in range(count)]
-    for places, examples in ((pool, share.train), (apart, share.held_out)):
+    for places, examples in ((pool, partition.train), (apart, partition.held_out)):
         for row, features, label in zip(places, examples.features, examples.labels, strict=True):
             # Every float32 is exactly a decimal of a float64.
             rows[row] = [repr(float(x)) for x in np.ravel(features)] + [classes[int(label)]]
@@ -344,7 +344,7 @@ def write_data(place: Path, share: Partition, classes: tuple[str, ...]) -> None:
     changes = {
         "classes = []": f"classes = {json.dumps(list(classes))}",
         "standardise = true": "standardise = false",
-        "test-fraction = 0.2": f"test-fraction = {len(share.held_out) / count}",
+        "test-fraction = 0.2": f"test-fraction = {len(partition.held_out) / count}",
     }
     for old, new in changes.items():
         assert old in config

@@ -41,13 +41,13 @@ def test_four_hospitals_arrive_at_the_parameters_of_feddc_simulate(tmp_path: Pat
 def test_a_hospital_enrolled_in_mid_run_takes_part_after_the_next_aggregation() -> None:
     """A new roster that everybody pinned opens a generation: new keys, one hospital more."""
     late = "hospital-05"
-    (*_, share) = load_partitions(simulation(hospitals=5).local, 5, SEED)
+    (*_, partition) = load_partitions(simulation(hospitals=5).local, 5, SEED)
     with federation(rounds=18) as study:
         run = study.begin()
         study.wait_for_leg(1)
         held, *others = study.names
         study.kill("agent", held)  # nothing goes on until it is back: all have time to join
-        study.enrol(late, share)
+        study.enrol(late, partition)
         study.sign_roster()
         for name in (*study.names, late):
             study.join(name)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lab.experiments import Experiment
-from lab.sweep import Plan, Request
+from lab.sweep import Request, SweepPlan
 from lab.sweep.record import Record
 from lab.sweep.trial import Trial
 
@@ -44,8 +44,8 @@ def tiny(**changes: Any) -> Experiment:
     return Experiment.parse(values, source="test")
 
 
-def plan(**changes: Any) -> Plan:
-    return Plan(Request(tiny(**changes), "laptop"))
+def plan(**changes: Any) -> SweepPlan:
+    return SweepPlan(Request(tiny(**changes), "laptop"))
 
 
 class Quiet:
@@ -55,7 +55,7 @@ class Quiet:
         self.trained: list[str] = []
         self.expected: list[tuple[int, int]] = []
 
-    def planned(self, plan: Plan, trials: int, client_rounds: int) -> None:
+    def planned(self, plan: SweepPlan, trials: int, client_rounds: int) -> None:
         self.expected.append((trials, client_rounds))
 
     def progress(self, trial: Trial, client_rounds: int) -> None:

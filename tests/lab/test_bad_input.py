@@ -11,7 +11,7 @@ from operation.cli import main
 
 SETTINGS = {
     "no rounds": ("--rounds 0", "rounds"),
-    "a share above one": ("--fraction 2", "fraction"),
+    "a fraction above one": ("--fraction 2", "fraction"),
     "an unknown aggregator": ("--aggregator best", "aggregator"),
     "an unknown permutation": ("--permutation ring", "permutation"),
     "an unknown data set": ("--dataset nothing", "nothing"),

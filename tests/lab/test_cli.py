@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import lab.flower.simulate
-from lab.commands.simulate_command import JSON_KEYS, Stopped, merged
+from lab.commands.simulate_command import JSON_KEYS, SignalReceived, merged
 from lab.flower.simulate import SimulationFailed
 from operation.cli import main
 from server_app.config.run_config import Settings
@@ -23,6 +23,7 @@ Feddc = Callable[..., tuple[int, str, str]]
 SUMMARY: dict[str, Any] = {
     "run_dir": "/somewhere/run",
     "test_accuracy": 0.8125,
+    "test_balanced_accuracy": 0.5,
     "mean_client_accuracy": None,
     "legs": 20,
     "hand_overs": 16,
@@ -31,7 +32,9 @@ SUMMARY: dict[str, Any] = {
     "bytes_down": 999,
     "sealed": True,
     "seconds": 12.34,
-    "missing": {},
+    "missing": {"Cleveland": 7, "St [b]Mary": 1, "Basel": 7},
+    "lost_chains": 2,
+    "missed_rounds": 11,
 }
 
 
@@ -168,7 +171,7 @@ def test_a_command_stopped_early_says_that_nothing_was_kept(
     feddc: Feddc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*_: object, **__: object) -> None:
-        raise Stopped(2)
+        raise SignalReceived(2)
 
     monkeypatch.setattr(lab.flower.simulate, "simulate", stop)
     monkeypatch.chdir(tmp_path)
@@ -240,15 +243,21 @@ def test_the_bar_fits_an_ordinary_terminal() -> None:
 
 
 def test_the_table_has_units_and_says_where_everything_is(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").touch()
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    (tmp_path / "evaluator.log").touch()  # empty: nothing to read there
+    (tmp_path / "secrets.json").write_text("{}")
     screen = io.StringIO()
     Console(file=screen, width=300).print(closing_table(SUMMARY, tmp_path))
 
     rows = dict(line.strip().split("  ", 1) for line in screen.getvalue().splitlines())
     assert {name: value.strip() for name, value in rows.items()} == {
         "test accuracy": "81.2% (the final aggregate)",
+        "balanced accuracy": "50.0% (mean over the classes)",
         "mean over hospitals": "– (each hospital's own model)",
         "legs": "20 = 16 hand-overs + 4 aggregations",
+        "absent": "Basel in 7 legs, Cleveland in 7 legs, St [b]Mary in 1 leg",
+        "lost chains": "2 (models that were never aggregated)",
+        "missed rounds": "11 (not trained, over all models)",
         "sent": "4.2 MB up, 999 B down",
         "hand-overs": "sealed",
         "time": "12.3 s",

@@ -11,8 +11,9 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-OURS = {path.name for path in ROOT.iterdir() if path.is_dir()}
-PRODUCT = ("server_app", "client_app", "strategies", "protocol", "operation", "learning", "lab")
+OURS = {path.name for path in (*ROOT.iterdir(), *ROOT.glob("examples/*/*")) if path.is_dir()}
+PRODUCT = ("feddc", "server_app", "client_app", "strategies", "protocol", "operation", "learning")
+PRODUCT += ("lab",)
 
 
 def imported(*folders: str) -> set[str]:
@@ -44,7 +45,7 @@ def test_every_import_of_tests_and_benchmarks_is_declared() -> None:
 
     everything = declared([*PROJECT["dependencies"], *development])
 
-    assert imported("tests", "benchmarks", "docker") - everything == set()
+    assert imported("tests", "benchmarks", "docker", "examples") - everything == set()
 
 
 def test_the_help_of_positional_arguments_is_not_lost() -> None:

@@ -18,6 +18,7 @@ from safetensors.numpy import load_file
 from client_app.connect.agent_client import AgentUnreachable, health
 from client_app.hospital_folder import HospitalFolder
 from server_app.experiment.experiment_control import server_apps
+from server_app.experiment.experiment_folder import ExperimentFolder
 from server_app.study import study_members
 from server_app.study.registration import control
 from tests.server_app.conftest import Coordinator
@@ -102,6 +103,11 @@ def events(coordinator: Coordinator, experiment: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def state_of(coordinator: Coordinator, name: str) -> tuple[str, str]:
+    shown = json.loads(coordinator.feddc("status", "--json").stdout)["experiments"]
+    return next((one["state"], one["reason"]) for one in shown if one["id"] == name)
+
+
 def test_an_experiment_runs_to_its_end(federation: Coordinator) -> None:
     done = federation.feddc("run", "--json", *settings())
 
@@ -141,14 +147,17 @@ def test_an_experiment_is_stopped_and_resumed(federation: Coordinator) -> None:
     assert second.returncode == 1
     assert f"the experiment {name} is running" in second.stderr
 
+    # A newer experiment that never started: `stop` means the one that runs.
+    newer = ExperimentFolder.create(federation.study, {"input-shape": "3", "classes": 2})
     assert f"{name} is stopped" in federation.feddc("stop").stdout
+    assert federation.feddc("stop").stdout == "No experiment is running.\n"
+    assert federation.feddc("stop", newer.id).stdout == f"{newer.id} was not running.\n"
     assert server_apps(federation.study) == []
     legs = max(event.get("leg", 0) for event in events(federation, name))
     assert legs < 10
-    stood = json.loads(federation.feddc("status", "--json").stdout)["experiments"][-1]
-    assert stood["state"] == "stopped"
+    assert state_of(federation, name) == ("stopped", "")
 
-    done = federation.feddc("resume", "--json")
+    done = federation.feddc("resume", name, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["legs"] == 10
 
@@ -201,3 +210,18 @@ def test_an_experiment_that_was_left_alone_goes_on(federation: Coordinator) -> N
     done = federation.feddc("follow", name, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["legs"] == 6
+
+
+def test_down_interrupts_an_experiment_which_is_resumed_after_up(federation: Coordinator) -> None:
+    done = federation.feddc("run", "--json", "--detach", *settings("rounds=10"))
+    name = json.loads(done.stdout)["experiment"]
+    _wait(lambda: any(event["event"] == "leg" for event in events(federation, name)))
+
+    assert federation.feddc("down").stdout == "The coordinator is down.\n"
+    assert state_of(federation, name) == ("interrupted", "")
+    assert federation.feddc("up").returncode == 0
+    assert state_of(federation, name)[0] == "interrupted"
+
+    done = federation.feddc("resume", name, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["legs"] == 10

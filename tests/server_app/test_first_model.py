@@ -13,7 +13,7 @@ from client_app.hospital_folder import HospitalFolder
 from operation.config import SettingsError
 from protocol.model_bytes import ModelState
 from server_app.experiment import first_model
-from server_app.experiment.experiment_folder import Experiment
+from server_app.experiment.experiment_folder import ExperimentFolder
 from server_app.run.evaluator_process import EvaluatorError, EvaluatorProcess
 from server_app.study import study_members
 from server_app.study.creation import create_study
@@ -44,15 +44,16 @@ def study(tmp_path: Path) -> Study:
     return study
 
 
+@pytest.mark.slow  # seven processes import torch
 def test_an_experiment_begins_with_the_model_it_was_given(study: Study, tmp_path: Path) -> None:
-    first = Experiment.create(study, SETTINGS)
+    first = ExperimentFolder.create(study, SETTINGS)
     with EvaluatorProcess(first.folder, 3) as evaluator:
         drawn = evaluator.first_model
     changed = {name: array + np.float32(1) for name, array in drawn.parameters.items()}
     save_file(changed, first.folder / first_model.AGGREGATE)
 
     model = first_model.find(study, first.id)
-    second = Experiment.create(study, SETTINGS, begin_with=model)
+    second = ExperimentFolder.create(study, SETTINGS, begin_with=model)
     (first.folder / first_model.AGGREGATE).unlink()  # it has its own copy
     with EvaluatorProcess(second.folder, 3) as evaluator:
         begun = evaluator.first_model.parameters
@@ -62,25 +63,25 @@ def test_an_experiment_begins_with_the_model_it_was_given(study: Study, tmp_path
 
     before = list(study.experiments.iterdir())
     with pytest.raises(SettingsError, match=r"is float32 .*but in the study's network"):
-        Experiment.create(
+        ExperimentFolder.create(
             study, SETTINGS | {"model-options": '{"hidden": [5]}'}, begin_with=model_of(second)
         )
     with pytest.raises(SettingsError, match="init = own"):
-        Experiment.create(study, SETTINGS | {"init": "own"}, begin_with=model_of(second))
+        ExperimentFolder.create(study, SETTINGS | {"init": "own"}, begin_with=model_of(second))
     with pytest.raises(SettingsError, match="none-such"):
-        Experiment.create(study, SETTINGS | {"model": "none-such"})
+        ExperimentFolder.create(study, SETTINGS | {"model": "none-such"})
     assert list(study.experiments.iterdir()) == before
 
 
 def test_what_the_evaluator_dies_of_is_in_a_file(study: Study) -> None:
-    experiment = Experiment.create(study, SETTINGS)
+    experiment = ExperimentFolder.create(study, SETTINGS)
     (experiment.folder / "settings.json").write_text("[")
     with pytest.raises(EvaluatorError, match=r"ended with code 1; see .*evaluator\.log"):
         EvaluatorProcess(experiment.folder, 3)
     assert "JSONDecodeError" in (experiment.folder / "evaluator.log").read_text()
 
 
-def model_of(experiment: Experiment) -> Path:
+def model_of(experiment: ExperimentFolder) -> Path:
     return experiment.folder / first_model.GIVEN
 
 

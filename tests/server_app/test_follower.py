@@ -12,10 +12,10 @@ from operation.flower.control_api import Node, RunStatus
 from server_app.experiment import experiment_control, follower
 from server_app.experiment import experiment_status as status_module
 from server_app.experiment.event_file import EventFile
-from server_app.experiment.experiment_folder import Experiment
+from server_app.experiment.experiment_folder import ExperimentFolder
 from server_app.experiment.experiment_status import experiment_status
 from server_app.experiment.flower_runs import FlowerRun, add_flower_run, flower_runs, metrics_length
-from server_app.experiment.follower import Outcome, follow
+from server_app.experiment.follower import RunOutcome, follow
 from tests.fake_clock import FakeClock
 
 pytestmark = pytest.mark.timing
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.timing
 LEG = {"event": "leg", "leg": 1, "ending": "hand-over"}
 END = {"event": "end", "status": "completed", "reason": ""}
 FAILED = {"event": "end", "status": "failed", "reason": "leg 2: 1 of 4 hospitals answered"}
+INTERRUPTED = {"event": "end", "status": "interrupted", "reason": "the ServerApp was stopped"}
 
 
 class FakeApi:
@@ -48,8 +49,8 @@ RUNNING, DONE = RunStatus("running", ""), RunStatus("finished:completed", "")
 
 
 @pytest.fixture
-def experiment(tmp_path: Path) -> Experiment:
-    return Experiment("e", tmp_path)
+def experiment(tmp_path: Path) -> ExperimentFolder:
+    return ExperimentFolder("e", tmp_path)
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return seen
 
 
-def write(experiment: Experiment, *events: dict[str, Any]) -> None:
+def write(experiment: ExperimentFolder, *events: dict[str, Any]) -> None:
     with (experiment.folder / "metrics.jsonl").open("a") as file:
         file.writelines(json.dumps(event) + "\n" for event in events)
 
@@ -72,12 +73,12 @@ def clock() -> FakeClock:
 
 
 def followed(
-    experiment: Experiment,
+    experiment: ExperimentFolder,
     api: FakeApi,
     position: int = 0,
     on_nodes: Callable[[], object] = int,
     clock: FakeClock | None = None,
-) -> tuple[Outcome, list[dict[str, Any]]]:
+) -> tuple[RunOutcome, list[dict[str, Any]]]:
     seen: list[dict[str, Any]] = []
     outcome = follow(
         None,  # type: ignore[arg-type]
@@ -91,22 +92,37 @@ def followed(
     return outcome, seen
 
 
-def test_the_experiment_s_own_account_counts(experiment: Experiment, processes: list[int]) -> None:
+def test_the_experiment_s_own_account_counts(
+    experiment: ExperimentFolder, processes: list[int]
+) -> None:
     write(experiment, LEG, END)
 
-    assert followed(experiment, FakeApi(RUNNING, DONE)) == (Outcome(True), [LEG, END])
+    assert followed(experiment, FakeApi(RUNNING, DONE)) == (RunOutcome(True), [LEG, END])
 
 
-def test_a_failure_is_told_with_its_reason(experiment: Experiment, processes: list[int]) -> None:
+def test_a_failure_is_told_with_its_reason(
+    experiment: ExperimentFolder, processes: list[int]
+) -> None:
     write(experiment, LEG, FAILED)
 
     outcome, _ = followed(experiment, FakeApi(DONE))
 
-    assert outcome == Outcome(False, "leg 2: 1 of 4 hospitals answered")
+    assert outcome == RunOutcome(False, "leg 2: 1 of 4 hospitals answered")
+
+
+def test_an_interrupted_experiment_is_said_to_be_resumable(
+    experiment: ExperimentFolder, processes: list[int]
+) -> None:
+    write(experiment, LEG, INTERRUPTED)
+
+    outcome, _ = followed(experiment, FakeApi(DONE))
+
+    assert not outcome.completed
+    assert outcome.reason.startswith("the ServerApp was stopped; `feddc coordinator resume`")
 
 
 def test_the_end_of_an_earlier_run_is_not_this_one_s(
-    experiment: Experiment, processes: list[int]
+    experiment: ExperimentFolder, processes: list[int]
 ) -> None:
     write(experiment, LEG, FAILED)
     position = metrics_length(experiment.folder)
@@ -119,7 +135,7 @@ def test_the_end_of_an_earlier_run_is_not_this_one_s(
 
 
 def test_flower_s_completed_without_an_account_is_no_success(
-    experiment: Experiment, processes: list[int]
+    experiment: ExperimentFolder, processes: list[int]
 ) -> None:
     write(experiment, LEG)
 
@@ -130,17 +146,17 @@ def test_flower_s_completed_without_an_account_is_no_success(
 
 
 def test_an_exception_before_the_account_begins_is_told(
-    experiment: Experiment, processes: list[int]
+    experiment: ExperimentFolder, processes: list[int]
 ) -> None:
     status = RunStatus("finished:failed", "ServerApp failed with exception: no such\nexperiment")
 
     outcome, _ = followed(experiment, FakeApi(status))
 
-    assert outcome == Outcome(False, "no such experiment")
+    assert outcome == RunOutcome(False, "no such experiment")
 
 
 def test_a_dead_server_app_is_noticed_though_flower_calls_it_running(
-    experiment: Experiment, processes: list[int], clock: FakeClock
+    experiment: ExperimentFolder, processes: list[int], clock: FakeClock
 ) -> None:
     began = clock.now()
 
@@ -153,7 +169,7 @@ def test_a_dead_server_app_is_noticed_though_flower_calls_it_running(
 
 
 def test_a_dead_superlink_is_noticed(
-    experiment: Experiment, processes: list[int], clock: FakeClock
+    experiment: ExperimentFolder, processes: list[int], clock: FakeClock
 ) -> None:
     began = clock.now()
 
@@ -165,7 +181,7 @@ def test_a_dead_superlink_is_noticed(
 
 @pytest.mark.parametrize("failures", [1, 5])  # asked every three seconds: up to 18 s away
 def test_a_superlink_that_comes_back_is_forgiven(
-    failures: int, experiment: Experiment, processes: list[int]
+    failures: int, experiment: ExperimentFolder, processes: list[int]
 ) -> None:
     calls = iter(range(100))
 
@@ -179,7 +195,7 @@ def test_a_superlink_that_comes_back_is_forgiven(
 
 
 def test_the_end_waits_for_flower_but_not_for_ever(
-    experiment: Experiment, processes: list[int], clock: FakeClock
+    experiment: ExperimentFolder, processes: list[int], clock: FakeClock
 ) -> None:
     write(experiment, END)
     began = clock.now()
@@ -212,6 +228,8 @@ def test_a_half_written_line_is_waited_for_and_a_broken_one_left_out(tmp_path: P
         ([LEG], RunStatus("finished:stopped", ""), [], "stopped"),
         ([LEG, FAILED], RunStatus("finished:stopped", ""), [], "stopped"),
         ([LEG], None, [], "interrupted"),
+        ([LEG, INTERRUPTED], None, [], "interrupted"),
+        ([LEG, INTERRUPTED], RunStatus("finished:failed", ""), [], "interrupted"),
         ([], RunStatus("pending", ""), [], "running"),
     ],
 )
@@ -220,7 +238,7 @@ def test_the_status_of_an_experiment(
     status: RunStatus | None,
     apps: list[int],
     state: str,
-    experiment: Experiment,
+    experiment: ExperimentFolder,
     processes: list[int],
 ) -> None:
     processes[:] = apps

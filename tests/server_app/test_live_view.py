@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from rich.console import Console
 
-from server_app.experiment.live_view import Watch, ago, watched
+from server_app.experiment.live_view import ExperimentView, ago, watched
 
 START = {"event": "start", "legs": 4, "rounds": 4, "hospitals": ["Charite", "Mercy", "St [b]Mary"]}
 
@@ -42,14 +42,14 @@ def leg(number: int, **missing: str) -> dict[str, object]:
     }
 
 
-def printed(watch: Watch) -> list[str]:
+def printed(watch: ExperimentView) -> list[str]:
     console = Console(file=io.StringIO(), width=100)
     console.print(watch.table(1090.0))
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
 def test_the_table_has_last_seen_leg_loss_and_parked() -> None:
-    watch = Watch()
+    watch = ExperimentView()
     for event in (START, hospital("Charite", 2, loss=0.25), hospital("Mercy", 2, "not connected")):
         watch.add(event)
     watch.add(leg(2, Mercy="not connected"))
@@ -65,7 +65,7 @@ def test_the_table_has_last_seen_leg_loss_and_parked() -> None:
 
 
 def test_a_hospital_that_is_back_is_no_longer_parked() -> None:
-    watch = Watch()
+    watch = ExperimentView()
     for event in (START, hospital("Mercy", 1, "not connected"), leg(1, Mercy="not connected")):
         watch.add(event)
     for event in (hospital("Mercy", 2), leg(2)):
@@ -94,6 +94,37 @@ def test_a_log_has_lines_for_who_is_missing_and_back() -> None:
     ]
     assert lines.count("waiting: leg 3: 1 of 3 hospitals answered") == 1
     assert "leg 4/4" in lines[-2]
+
+
+UNANSWERED = {"event": "unanswered", "leg": 2, "hospitals": ["Mercy"], "seconds": 60.2}
+
+
+def test_who_has_not_answered_yet_is_named_while_the_leg_runs() -> None:
+    watch = ExperimentView()
+    for event in (START, hospital("Charite", 1), hospital("Mercy", 1), leg(1), UNANSWERED):
+        watch.add(event)
+    first = printed(watch)[1]
+    assert first.startswith("Mercy ")
+    assert first.rstrip().endswith("no answer since 1 min")
+    assert watch.waiting == "waiting for Mercy since 1 min"
+
+    for event in (hospital("Mercy", 2), leg(2)):
+        watch.add(event)
+    assert watch.waiting == ""
+    assert not any("no answer" in line for line in printed(watch))
+
+
+def test_a_log_names_who_has_not_answered_yet() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    with watched(console) as display:
+        for event in (START, leg(1), UNANSWERED, UNANSWERED | {"seconds": 360.0}, leg(2)):
+            display.event(event)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+    assert [line for line in lines if "waiting" in line] == [
+        "leg 2: waiting for Mercy since 1 min",
+        "leg 2: waiting for Mercy since 6 min",
+    ]
 
 
 def test_a_terminal_shows_bar_and_table_and_leaves_nothing_behind() -> None:

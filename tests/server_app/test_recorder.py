@@ -168,3 +168,17 @@ def test_the_recorder_itself_overwrites_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError):
         recorder(tmp_path)
     assert (tmp_path / "metrics.jsonl").read_text() == "precious\n"
+
+
+def test_bad_news_survives_a_kill_between_the_last_leg_and_the_summary(tmp_path: Path) -> None:
+    answers = {"east": Answer(trained(), "", 0.1, 10, 20)}
+    killed = recorder(tmp_path / "run")
+    killed.leg_ended(report(answers, missing={"north": "gone"}, lost_chains=2, missed_rounds=11))
+
+    settings = Settings.from_run_config(TINY, source="test")
+    resumed = Recorder(tmp_path / "run", settings, killed.evaluator, resumable=True)
+    resumed.restore(json.loads(json.dumps(killed.to_state())))
+    summary = resumed.completed(resumed.evaluator.first_model)
+
+    assert (summary["lost_chains"], summary["missed_rounds"]) == (2, 11)
+    assert summary["missing"] == {"north": 1}

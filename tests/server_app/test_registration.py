@@ -78,15 +78,15 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
 
 
 @pytest.fixture
-def way_out(coordinator: Coordinator) -> Iterator[ConnectProxy]:
+def connect_proxy(coordinator: Coordinator) -> Iterator[ConnectProxy]:
     with closing(ConnectProxy(coordinator.study.address.port)) as proxy:
         yield proxy
 
 
-def proxies(way_out: ConnectProxy) -> dict[str, str]:
+def proxies(connect_proxy: ConnectProxy) -> dict[str, str]:
     """The environment of a hospital where everything goes through its proxy."""
     names = ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy")
-    return dict.fromkeys(names, way_out.url) | {"NO_PROXY": "", "no_proxy": ""}
+    return dict.fromkeys(names, connect_proxy.url) | {"NO_PROXY": "", "no_proxy": ""}
 
 
 def status_of(coordinator: Coordinator, name: str) -> str:
@@ -95,11 +95,11 @@ def status_of(coordinator: Coordinator, name: str) -> str:
 
 
 def test_a_large_message_passes_proxy_superlink_and_supernode(
-    coordinator: Coordinator, way_out: ConnectProxy
+    coordinator: Coordinator, connect_proxy: ConnectProxy
 ) -> None:
     api = control(coordinator.study)
     bundle = pack(server_app="large_message:server", client_app="large_message:client", config={})
-    with coordinator.connected(coordinator.hospitals["Mercy"], **proxies(way_out)) as node:
+    with coordinator.connected(coordinator.hospitals["Mercy"], **proxies(connect_proxy)) as node:
         node.wait_for("SuperNode ID")
         assert status_of(coordinator, "Mercy") == "online"
         run_id = api.start_run(bundle)
@@ -109,7 +109,7 @@ def test_a_large_message_passes_proxy_superlink_and_supernode(
     assert told["bytes"] == 45_000_000
     assert told["same"]
     # Nothing but the coordinator was ever asked for: not Flower's own API on this machine.
-    assert set(way_out.asked) == {
+    assert set(connect_proxy.asked) == {
         f"CONNECT {HOST}:{coordinator.study.address.port} HTTP/1.1".encode()
     }
     wait_until(lambda: status_of(coordinator, "Mercy") == "offline")
@@ -120,19 +120,19 @@ def test_a_large_message_passes_proxy_superlink_and_supernode(
 
 
 def test_a_supernode_whose_key_is_not_registered_is_refused(
-    coordinator: Coordinator, way_out: ConnectProxy
+    coordinator: Coordinator, connect_proxy: ConnectProxy
 ) -> None:
     stranger = HospitalFolder(coordinator.study.folder.parent / "stranger")
     initialise(stranger, "stranger", "")
     stranger.save_connection(coordinator.study.connection())
 
-    with coordinator.connected(stranger, **proxies(way_out)) as node:
+    with coordinator.connected(stranger, **proxies(connect_proxy)) as node:
         node.wait_for("was rejected: the coordinator has not enrolled this SuperNode's key")
         assert "SuperNode ID" not in node.text()
 
 
 def test_a_supernode_does_not_connect_where_the_certificate_is_another_s(
-    coordinator: Coordinator, way_out: ConnectProxy, tmp_path: Path
+    coordinator: Coordinator, connect_proxy: ConnectProxy, tmp_path: Path
 ) -> None:
     other = create_study(
         tmp_path / "other",
@@ -144,17 +144,17 @@ def test_a_supernode_does_not_connect_where_the_certificate_is_another_s(
     place = coordinator.hospitals["St Mary"]
     place.save_connection(other.connection())
 
-    with coordinator.connected(place, **proxies(way_out)) as node:
+    with coordinator.connected(place, **proxies(connect_proxy)) as node:
         node.wait_for("found another certificate than the study's")
         assert "SuperNode ID" not in node.text()
     place.save_connection(coordinator.study.connection())
 
 
 def test_a_killed_supernode_is_started_again(
-    coordinator: Coordinator, way_out: ConnectProxy
+    coordinator: Coordinator, connect_proxy: ConnectProxy
 ) -> None:
     place = coordinator.hospitals["St Mary"]
-    with coordinator.connected(place, **proxies(way_out)) as node:
+    with coordinator.connected(place, **proxies(connect_proxy)) as node:
         node.wait_for("SuperNode ID")
         (child,) = children(node.process.pid)
         os.kill(child, signal.SIGKILL)
@@ -165,10 +165,10 @@ def test_a_killed_supernode_is_started_again(
 
 
 def test_a_supernode_ends_with_the_command_that_started_it(
-    coordinator: Coordinator, way_out: ConnectProxy
+    coordinator: Coordinator, connect_proxy: ConnectProxy
 ) -> None:
     place = coordinator.hospitals["St Mary"]
-    with coordinator.connected(place, **proxies(way_out)) as node:
+    with coordinator.connected(place, **proxies(connect_proxy)) as node:
         node.wait_for("SuperNode ID")
         (child,) = children(node.process.pid)
         node.process.kill()
@@ -192,10 +192,10 @@ def test_a_removed_member_is_refused_and_comes_back_with_a_new_key(
 
 
 def test_check_says_whether_the_coordinator_is_reached(
-    coordinator: Coordinator, way_out: ConnectProxy, monkeypatch: pytest.MonkeyPatch
+    coordinator: Coordinator, connect_proxy: ConnectProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = coordinator.study.connection()
-    for name, value in proxies(way_out).items():
+    for name, value in proxies(connect_proxy).items():
         monkeypatch.setenv(name, value)
     assert why_unreachable(connection) == ""
 

@@ -1,6 +1,8 @@
 """What a run leaves behind: every figure recomputed by hand, and nothing after a failure."""
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -148,15 +150,15 @@ def test_the_mean_client_accuracy_is_of_the_models_before_the_last_aggregation(
 
 def test_the_mean_held_out_accuracy_is_the_hospitals_own(finished: Run) -> None:
     s = finished.settings
-    shares = load_partitions(s.local, s.algorithm.hospitals, s.algorithm.seed)
+    partitions = load_partitions(s.local, s.algorithm.hospitals, s.algorithm.seed)
     each = [
-        accuracy_by_hand(finished.model, share.held_out.features, share.held_out.labels)
-        for share in shares
+        accuracy_by_hand(finished.model, partition.held_out.features, partition.held_out.labels)
+        for partition in partitions
     ]
 
     assert finished.summary["mean_held_out_accuracy"] == pytest.approx(np.mean(each), abs=1e-9)
     told = events(folder_of(finished), "held-out")
-    assert [event["hospital"] for event in told] == [share.name for share in shares]
+    assert [event["hospital"] for event in told] == [partition.name for partition in partitions]
     assert [event["accuracy"] for event in told] == pytest.approx(each, abs=1e-9)
 
 
@@ -253,8 +255,22 @@ def test_a_failure_without_a_word_is_told_by_its_kind(
     assert events(tmp_path / "run")[-1]["reason"] == "Unhappy"
 
 
+def test_a_full_disk_is_called_that(
+    run_tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "journal/state")
+
+    monkeypatch.setattr("strategies.feddc.FedDC.start", fail)
+    with pytest.raises(OSError, match="No space left"):
+        run_tiny()
+
+    reason = events(tmp_path / "run")[-1]["reason"]
+    assert reason == "the disk is full: free some space, then run `feddc coordinator resume`"
+
+
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
-def test_a_stopped_run_is_a_failed_one(
+def test_a_stopped_run_is_interrupted_not_failed(
     stop: type[BaseException], run_tiny: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object, **__: object) -> None:
@@ -264,5 +280,6 @@ def test_a_stopped_run_is_a_failed_one(
     with pytest.raises(stop):
         run_tiny()
 
-    assert events(tmp_path / "run")[-1]["status"] == "failed"
+    end = events(tmp_path / "run")[-1]
+    assert (end["status"], end["reason"]) == ("interrupted", "the ServerApp was stopped")
     assert not (tmp_path / "run" / "summary.json").exists()

@@ -1,4 +1,4 @@
-"""`feddc coordinator`: founding a study, enrolling hospitals, and their roster."""
+"""`feddc coordinator`: creating a study, enrolling hospitals, and their roster."""
 
 import json
 import os
@@ -14,6 +14,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from client_app.enrol.enrolment import initialise
+from client_app.hospital.policy import Policy
 from client_app.hospital_folder import HospitalFolder
 from operation.cli import app
 from protocol.keys import Identity
@@ -235,7 +236,7 @@ def test_a_roster_has_an_generation_for_each_list_of_members(
     for name in ("Mercy", "Charite"):
         enrol(study, card_of(name))
 
-    done = feddc("roster", "--study", study.folder)
+    done = feddc("roster", "--study", study.folder, "--yes")
     assert done.exit_code == 0
     assert (study.roster().generation, study.roster().names) == (1, ("Charite", "Mercy"))
     assert study.roster().fingerprint in done.stdout
@@ -249,10 +250,32 @@ def test_a_roster_has_an_generation_for_each_list_of_members(
 
     done = feddc("remove", "Mercy", "--study", study.folder, "--yes")
     assert done.exit_code == 0
-    feddc("roster", "--study", study.folder)
+    feddc("roster", "--study", study.folder, "--yes")
     assert (study.roster().generation, study.roster().names) == (3, ("Charite", "St Mary"))
     sent = Roster.from_signed((study.for_hospitals / "roster").read_bytes())
     assert sent == study.roster()
+
+
+def test_a_roster_that_hospitals_would_refuse_is_questioned(
+    study: Study, card_of: Callable[[str], Path]
+) -> None:
+    for name in ("Mercy", "Charite"):
+        enrol(study, card_of(name))
+
+    done = feddc("roster", "--study", study.folder, answer="n\n")
+    assert done.exit_code == 1
+    assert "This study has 2 members" in done.stderr
+    assert f"fewer than {Policy().minimum_cohort} unless they lower minimum-cohort" in done.stderr
+    assert not study.roster_file.exists()
+
+    done = feddc("roster", "--study", study.folder, answer="y\n")
+    assert done.exit_code == 0
+    assert study.roster().names == ("Charite", "Mercy")
+    assert "2 members" not in feddc("roster", "--study", study.folder).stderr  # nothing is new
+
+    enrol(study, card_of("St Mary"))
+    assert "members, and" not in feddc("roster", "--study", study.folder).stderr
+    assert len(study.roster().members) == 3
 
 
 def test_removing_a_stranger_is_refused(study: Study) -> None:
@@ -262,40 +285,45 @@ def test_removing_a_stranger_is_refused(study: Study) -> None:
     assert "Mercy is not a member" in done.stderr
 
 
-def test_a_hospital_joins_with_what_the_coordinator_sends(
-    study: Study, tmp_path: Path, card_of: Callable[[str], Path]
-) -> None:
+@pytest.fixture
+def mercy(study: Study, tmp_path: Path, card_of: Callable[[str], Path]) -> HospitalFolder:
+    """A hospital that is on the study's roster and has not joined yet."""
     place = HospitalFolder(tmp_path / "mercy")
     enrol(study, initialise(place, "Mercy", "")[1])
     enrol(study, card_of("Charite"))
-    feddc("roster", "--study", study.folder)
-    join = ["hospital", "join", str(study.for_hospitals / "roster"), "--folder", str(place.path)]
+    feddc("roster", "--study", study.folder, "--yes")
+    return place
 
-    done = CliRunner().invoke(app, [*join, "--fingerprint", study.roster().fingerprint])
+
+def join(study: Study, place: HospitalFolder) -> Result:
+    """Pin what the coordinator sends to hospitals."""
+    roster, fingerprint = study.for_hospitals / "roster", study.roster().fingerprint
+    options = ["--folder", str(place.path), "--fingerprint", fingerprint]
+    return CliRunner().invoke(app, ["hospital", "join", str(roster), *options])
+
+
+def test_a_hospital_joins_with_what_the_coordinator_sends(
+    study: Study, mercy: HospitalFolder
+) -> None:
+    done = join(study, mercy)
 
     assert done.exit_code == 0, done.output
-    assert place.roster() == study.roster()
-    connection = place.connection()
+    assert mercy.roster() == study.roster()
+    connection = mercy.connection()
     assert connection is not None
     assert str(connection.address) == "fl.example.org:8443"
 
 
-def test_a_way_to_another_coordinator_is_refused(
-    study: Study, tmp_path: Path, card_of: Callable[[str], Path]
+def test_a_connection_to_another_coordinator_is_refused(
+    study: Study, mercy: HospitalFolder
 ) -> None:
-    place = HospitalFolder(tmp_path / "mercy")
-    enrol(study, initialise(place, "Mercy", "")[1])
-    enrol(study, card_of("Charite"))
-    feddc("roster", "--study", study.folder)
     evil = Connection.make(study.address, study.authority.read_text(), Identity.generate())
     (study.for_hospitals / "coordinator.json").write_text(evil.to_json())
-    join = ["hospital", "join", str(study.for_hospitals / "roster"), "--folder", str(place.path)]
-
-    done = CliRunner().invoke(app, [*join, "--fingerprint", study.roster().fingerprint])
+    done = join(study, mercy)
 
     assert done.exit_code == 1
     assert "not signed by the coordinator" in done.stderr
-    assert place.roster() is None
+    assert mercy.roster() is None
 
 
 # --- run, without a SuperLink ---------------------------------------------------------------------
@@ -307,7 +335,7 @@ def test_without_a_superlink_nothing_is_started(
 ) -> None:
     for name in ("Mercy", "Charite"):
         enrol(study, card_of(name))
-    feddc("roster", "--study", study.folder)
+    feddc("roster", "--study", study.folder, "--yes")
 
     done = feddc(command, "--study", study.folder)
 
@@ -322,7 +350,7 @@ def test_run_wants_the_roster_of_the_present_members(
     assert "there is no roster yet" in feddc("run", "--study", study.folder).stderr
     for name in ("Mercy", "Charite"):
         enrol(study, card_of(name))
-    feddc("roster", "--study", study.folder)
+    feddc("roster", "--study", study.folder, "--yes")
     enrol(study, card_of("St Mary"))
 
     done = feddc("run", "--study", study.folder)
@@ -337,7 +365,8 @@ def test_status_tells_what_the_folder_tells(study: Study, card_of: Callable[[str
     seen = json.loads(feddc("status", "--study", study.folder, "--json").stdout)
 
     assert seen["services"] == {"superlink": False, "proxy": False}
-    assert seen["hospitals"] == [{"name": "Mercy", "connected": False, "last_seen": None}]
+    (mercy,) = seen["hospitals"]
+    assert (mercy["name"], mercy["connected"], mercy["last_seen"]) == ("Mercy", False, None)
     assert seen["experiments"] == []
     shown = feddc("status", "--study", study.folder).stdout
     assert "superlink, proxy not up" in shown

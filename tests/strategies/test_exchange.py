@@ -93,7 +93,10 @@ def test_a_raising_client_app_gives_its_error_code_and_the_others_answer() -> No
         raise RuntimeError("patient 4711 is not a number")
 
     answers = exchange(StubGrid(node_101=raises), HELLOS, timeout=5, group="hello")
-    assert (answers[101].reply, answers[101].problem) == (None, "Flower error 2")
+    assert (answers[101].reply, answers[101].problem) == (
+        None,
+        "no answer from its agent: Flower error 2",
+    )
     assert answers[100].problem == answers[102].problem == ""
 
 
@@ -105,7 +108,7 @@ def test_an_error_is_the_asked_nodes_even_if_flower_names_another() -> None:
 
     answers = exchange(StubGrid(node_102=killed), HELLOS, timeout=5, group="hello")
     assert set(answers) == {100, 101, 102}
-    assert answers[102].problem == "Flower error 5"
+    assert answers[102].problem == "its SuperNode disconnected: Flower error 5"
 
 
 @pytest.mark.parametrize(
@@ -317,3 +320,20 @@ def test_answers_are_yielded_as_they_arrive(clock: FakeClock) -> None:
         assert answer.reply is not None
         assert len(pulled) == number, f"more was pulled before node {node}'s answer was used"
     assert len(pulled) == 3
+
+
+def test_nodes_that_do_not_answer_are_reported_long_before_the_timeout(clock: FakeClock) -> None:
+    grid = StubGrid(node_101=lambda message: None)
+    reports: list[tuple[list[NodeId], int]] = []
+
+    answers = dict(
+        Exchange(grid, clock=clock).send(
+            by_key(HELLOS),
+            timeout=600,
+            group="leg",
+            on_unanswered=lambda nodes, seconds: reports.append((nodes, round(seconds))),
+        )
+    )
+
+    assert reports == [([101], 60), ([101], 360)]
+    assert answers[NodeId(101)].problem == "no answer in 600 s"

@@ -1,19 +1,15 @@
 """FedDC where nothing goes wrong: what is told, delivered and kept secret."""
 
-from typing import Any
-
 import numpy as np
-import pytest
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg
 
-from protocol.messages import Close, Closed, SetUp, TrainLeg, decode_signed_request
+from protocol.messages import Close, Closed, TrainLeg
 from protocol.model_bytes import ModelState
 from protocol.schedule import Ending, Leg
 from strategies.session.sealed_study import SealedStudy
 from tests.strategies.unruly_grid import (
     NAMES,
-    ROUTE_SEED,
     STUDY,
     UnrulyGrid,
     assert_same,
@@ -61,30 +57,6 @@ def test_every_hospital_is_delivered_the_final_model() -> None:
     for close in closes:
         delivered = ModelState.from_bytes(close.payload)
         assert_same(delivered.parameters, outcome.diary.aggregates[12].parameters)
-
-
-@pytest.mark.parametrize("changes", [{}, {"random_schedule": True}, {"fraction": 0.5}])
-def test_the_route_seed_is_in_no_byte_that_leaves_the_coordinator(changes: dict[str, Any]) -> None:
-    outcome = run(UnrulyGrid(tiny(init="own", sealed=True)), **changes)
-    training_seed = outcome.strategy.study.training_seed
-    assert len(outcome.grid.asked) > 6 + 6 + 6  # greeting, agreement and closing are among them
-    for _, data in outcome.grid.asked:
-        for secret in (ROUTE_SEED, ROUTE_SEED[::-1]):
-            # Not even a part of it, raw or as text.
-            assert secret[:8] not in data
-            assert secret.hex()[:16].encode() not in data.lower()
-        request = decode_signed_request(data)
-        knows = training_seed in data or training_seed.hex().encode() in data.lower()
-        assert knows == isinstance(request, SetUp)
-
-
-def test_a_hand_over_names_its_recipient_and_nothing_tells_the_sender() -> None:
-    outcome = run(UnrulyGrid(tiny(sealed=True)))
-    for _, data in outcome.grid.asked:
-        request = decode_signed_request(data)
-        if isinstance(request, TrainLeg):
-            named = {name for name in NAMES if name.encode() in data}
-            assert named == ({request.recipient} if request.recipient else set())
 
 
 def routes(**seeds: bytes) -> list[tuple[int, int, str | None]]:

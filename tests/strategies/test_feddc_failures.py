@@ -32,13 +32,20 @@ from tests.strategies.misconduct import (
     raises,
     sends,
 )
-from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, run, tiny
+from tests.strategies.unruly_grid import (
+    NAMES,
+    UnrulyGrid,
+    assert_same,
+    prepare,
+    run,
+    tiny,
+)
 
 
 @pytest.mark.parametrize(
     ("conduct", "reason"),
     [
-        (raises, "Flower error 2"),
+        (raises, "no answer from its agent: Flower error 2"),
         (keeps_silent, "no answer in 30 s"),
         (is_deaf, "no answer in 30 s"),
         (sends(RecordDict()), "unreadable reply: not a FedDC message"),
@@ -189,3 +196,15 @@ def test_a_run_survives_any_mixture_of_failures_within_the_quorum(
     for leg in range(1, 13):
         asked = [p for at, p, r in outcome.grid.conversation() if at == leg]
         assert len(asked) == len(set(asked))
+
+
+def test_who_has_not_answered_after_a_minute_is_named_before_the_timeout() -> None:
+    def rule(position: int, request: Request) -> Conduct | None:
+        is_second = isinstance(request, TrainLeg) and request.leg == 2
+        return keeps_silent if is_second and position == 4 else None
+
+    _, start = prepare(UnrulyGrid(tiny(), rule))
+    outcome = start(timeout=600)
+
+    assert outcome.diary.unanswered_after[:2] == [(2, (NAMES[4],), 60), (2, (NAMES[4],), 360)]
+    assert outcome.diary.reports[2].missing == {NAMES[4]: "no answer in 600 s"}

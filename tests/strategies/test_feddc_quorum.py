@@ -21,7 +21,7 @@ def test_fewer_answers_than_the_quorum_end_the_run_and_name_the_missing() -> Non
     message = str(caught.value)
     assert "leg 2: 3 of 6 hospitals answered, 4 are needed" in message
     for position in (0, 1, 5):
-        assert f"{NAMES[position]} (Flower error 2)" in message
+        assert f"{NAMES[position]} (no answer from its agent: Flower error 2)" in message
     assert not any(f"{NAMES[p]} (" in message for p in (2, 3, 4))
     assert outcome.result is None
     assert not any(isinstance(r, Close) for _, _, r in outcome.grid.conversation())

@@ -53,7 +53,7 @@ def roster(names: Iterable[str], generation: int) -> Roster:
 FIRST, SECOND = roster(NAMES, 1), roster(ALL, 2)
 
 
-def share(name: str) -> Partition:
+def partition(name: str) -> Partition:
     rng = np.random.default_rng(ALL.index(name))
     features = rng.normal(size=(8, 4)).astype(np.float32)
     held_out = Examples(features[:5], np.arange(5) % 2)
@@ -80,7 +80,7 @@ class Study(InProcessGrid):
     def hospital(self, name: str) -> Hospital:
         return Hospital(
             name,
-            share(name),
+            partition(name),
             MappingStore(self.memories[name]),
             identity=IDENTITIES[name],
             roster=self.pinned[name],

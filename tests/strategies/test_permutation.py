@@ -18,7 +18,7 @@ PATIENT = settings(deadline=None)  # the machine may be busy
 
 
 def no_visits(sender: int, recipient: int) -> int:
-    """Say that a chain has been nowhere but where it is now."""
+    """Return the visits of a chain that has only been where it is now."""
     return int(sender == recipient)
 
 

@@ -11,7 +11,14 @@ from protocol.messages import Carries
 from protocol.schedule import Ending
 from strategies.routing.permutation import Permutation
 from strategies.routing.planner import ModelRef
-from tests.strategies.planning import PATIENT, by_hospital, finish, make_legs, make_planner, run
+from tests.strategies.planner_cases import (
+    PATIENT,
+    by_hospital,
+    finish,
+    make_legs,
+    make_planner,
+    run,
+)
 
 # --- everybody answers ----------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ import pytest
 
 from protocol.messages import Carries
 from strategies.routing.permutation import Permutation
-from tests.strategies.planning import by_hospital, finish, make_legs, make_planner, run
+from tests.strategies.planner_cases import by_hospital, finish, make_legs, make_planner, run
 
 
 def test_a_parked_request_is_asked_again_unchanged_and_the_others_go_on() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from protocol.schedule import Ending
 from strategies.routing.permutation import Permutation
 from strategies.routing.planner import Assignment, Plan
-from tests.strategies.planning import PATIENT, by_hospital, finish, make_legs, make_planner
+from tests.strategies.planner_cases import PATIENT, by_hospital, finish, make_legs, make_planner
 
 
 @dataclass

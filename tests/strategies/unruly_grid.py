@@ -1,6 +1,6 @@
 """FedDC over a grid whose hospitals may be late, absent, broken or hostile."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -121,6 +121,7 @@ class Diary(Observer):
     aggregates: dict[int, ModelState] = field(default_factory=dict)
     models: dict[int, dict[str, ModelState]] = field(default_factory=dict)
     ends: dict[str, Answer] = field(default_factory=dict)
+    unanswered_after: list[tuple[int, tuple[str, ...], int]] = field(default_factory=list)
 
     def started(self, experiment: str, hospitals: Mapping[str, int | None], legs: int) -> None:
         self.hospitals = dict(hospitals)
@@ -135,6 +136,9 @@ class Diary(Observer):
     def leg_ended(self, report: LegReport) -> None:
         self.reports[report.leg.number] = report
         self.grid.leg = report.leg.number + 1
+
+    def unanswered(self, leg: Leg, hospitals: Sequence[str], seconds: float) -> None:
+        self.unanswered_after.append((leg.number, tuple(hospitals), round(seconds)))
 
     def closed(self, answers: Mapping[str, Answer]) -> None:
         self.ends = dict(answers)

@@ -13,7 +13,7 @@ import torch
 from lab.engine.data import HospitalData
 from lab.engine.routes import Work
 from lab.engine.stack import Stack
-from lab.engine.training import Anchors, Backend, Training
+from lab.engine.training_interface import Anchors, Backend, Training
 from learning.data import Examples
 from learning.models import ModelError
 from learning.settings import TrainingSettings

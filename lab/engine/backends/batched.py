@@ -9,7 +9,7 @@ from torch import Tensor
 from lab.engine.data import HospitalData
 from lab.engine.routes import Positions, Work
 from lab.engine.stack import Stack
-from lab.engine.training import Anchors, LegMetrics
+from lab.engine.training_interface import Anchors, LegMetrics
 from learning import optimizers
 from learning.losses import losses_of, predictions
 from learning.stacked import StackedNetwork

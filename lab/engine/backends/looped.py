@@ -9,7 +9,7 @@ import torch
 from lab.engine.data import HospitalData
 from lab.engine.routes import Work
 from lab.engine.stack import Stack
-from lab.engine.training import Anchors, LegMetrics
+from lab.engine.training_interface import Anchors, LegMetrics
 from learning.trainer import Network, local_step, optimizer_spec, seed_network
 from protocol.randomness import TrainingStreams
 

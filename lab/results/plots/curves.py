@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from lab.sweep import Plan, Record
+from lab.sweep import Record, SweepPlan
 
 
-def curves(plan: Plan, records: Mapping[str, Record]) -> list[dict[str, Any]]:
+def curves(plan: SweepPlan, records: Mapping[str, Record]) -> list[dict[str, Any]]:
     """Return for every row the mean curve of its reported trials, with minimum and maximum."""
     found = []
     for cell in plan.cells:

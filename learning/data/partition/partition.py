@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.data.partition.grouping import bundles
+from learning.data.partition.groups import bundles
 
 
 def partition_rows(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from learning.data.examples import DataError, Dataset, Examples
 from learning.data.options import DataOptions
 from learning.data.pixels import decode, stack
-from learning.data.scaling import scale_pixels
+from learning.data.scale import scale_pixels
 from learning.data.sources import read_bytes, require
 
 CLASSES = (

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from learning.data.examples import Dataset, Examples
 from learning.data.options import DataOptions
-from learning.data.partition.grouping import set_apart
-from learning.data.scaling import standardise
+from learning.data.partition.groups import set_apart
+from learning.data.scale import standardise
 
 # Of all 1,797 images, on the scale from 0 to 1.
 _DIGITS_MEAN, _DIGITS_DEVIATION = 0.3053, 0.3760

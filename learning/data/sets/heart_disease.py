@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from learning.data.examples import DataError, Dataset, Examples
 from learning.data.options import DataOptions
-from learning.data.partition.grouping import set_apart, unite
-from learning.data.scaling import standardise
+from learning.data.partition.groups import set_apart, unite
+from learning.data.scale import standardise
 from learning.data.sources import SOURCES, read_text, require
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from learning.data.examples import DataError, Dataset, Examples
 from learning.data.manifest import manifest_columns
 from learning.data.options import DataOptions, ImageMode
-from learning.data.partition.grouping import set_apart, unite
+from learning.data.partition.groups import set_apart, unite
 from learning.data.pixels import read_images
-from learning.data.scaling import scale_pixels
+from learning.data.scale import scale_pixels
 from learning.data.sources import require
 
 _log = logging.getLogger(__name__)

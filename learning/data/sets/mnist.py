@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from learning.data.examples import DataError, Dataset, Examples
 from learning.data.options import DataOptions
-from learning.data.scaling import scale_pixels
+from learning.data.scale import scale_pixels
 from learning.data.sources import SOURCES, read_bytes, require
 
 # Of the 60,000 training images, on the scale from 0 to 1.

@@ -17,7 +17,7 @@ from client_app.hospital import local_training
 from lab.engine import Diverged, Outcome, Speed, leg_by_leg, run
 from lab.engine.backends import convolution, image_by_image
 from lab.engine.data import HospitalData
-from lab.engine.training import Backend
+from lab.engine.training_interface import Backend
 from lab.flower.in_process import simulate_in_process
 from lab.flower.simulate import simulate
 from learning.models import ModelError, registry

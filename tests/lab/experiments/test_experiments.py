@@ -10,7 +10,7 @@ from lab.experiments import (
     methods_of,
 )
 from lab.experiments.methods import STANDARD
-from lab.sweep import Plan, Request
+from lab.sweep import Request, SweepPlan
 from tests.lab.conftest import tiny
 
 ALL = (*experiment_names(), *ablation_names())
@@ -27,7 +27,7 @@ SIZES = [
 def test_every_trial_of_every_experiment_has_settings_that_are_accepted(
     name: str, size: str
 ) -> None:
-    plan = Plan(Request(load_experiment(name), size))  # type: ignore[arg-type]
+    plan = SweepPlan(Request(load_experiment(name), size))  # type: ignore[arg-type]
     for cell in plan.cells:
         for rate in plan.rates(cell):
             candidate = plan.candidate(cell, 0, rate)
@@ -67,7 +67,7 @@ def test_an_unknown_name_is_answered_with_a_near_one() -> None:
 
 def test_an_unknown_method_is_answered_with_those_there_are() -> None:
     with pytest.raises(ExperimentError, match="'fedx': choose from feddc, fedavg-1"):
-        Plan(Request(tiny(), "laptop", ("fedx",)))
+        SweepPlan(Request(tiny(), "laptop", ("fedx",)))
 
 
 def test_a_key_that_is_no_setting_is_named_with_its_place() -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lab.experiments import load_experiment
-from lab.sweep import Plan, Request
+from lab.sweep import Request, SweepPlan
 from learning.local_data import load_dataset, load_partitions
 
 DATA = os.environ.get("FEDDC_DATA", "")
@@ -19,7 +19,7 @@ DATA = os.environ.get("FEDDC_DATA", "")
 )
 @pytest.mark.parametrize("name", ["mri", "mri-skewed"])
 def test_every_seed_has_its_mri_splits_in_the_papers_sizes(name: str) -> None:
-    plan = Plan(Request(load_experiment(name), "laptop"))
+    plan = SweepPlan(Request(load_experiment(name), "laptop"))
     assert len(plan.seeds) >= 10
     for variant in dict.fromkeys(cell.variant.label for cell in plan.cells):
         cell = next(cell for cell in plan.cells if cell.variant.label == variant)

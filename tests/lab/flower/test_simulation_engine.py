@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from lab.flower.simulation_engine import EngineError, run_app
+from lab.flower.simulation_engine import EngineError, _SimulationProcess, run_app
 from operation import process_group
 from operation.flower.control_api import pack
+from tests.fake_clock import FakeClock
+from tests.processes import wait_until
 
 pytestmark = pytest.mark.timing
 
@@ -26,7 +28,7 @@ import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if len(sys.argv) > 1:
     subprocess.Popen([sys.executable, "-c", sys.argv[1]], start_new_session=True)
-print("ready", flush=True)
+os.write(1, b"ready\\n")  # at once: two processes share the pipe
 time.sleep(600)
 """
 
@@ -131,6 +133,7 @@ def test_a_superlink_that_dies_ends_the_run_with_an_error(
     assert "Created run" in (tmp_path / "flower.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_simulation_process_that_dies_ends_the_run_with_an_error(
     tmp_path: Path, stub: Callable[..., object]
 ) -> None:
@@ -142,6 +145,40 @@ def test_a_simulation_process_that_dies_ends_the_run_with_an_error(
 
     with pytest.raises(EngineError, match="process was killed"):
         stub(tmp_path, watch)
+
+
+def test_a_killed_simulation_process_is_missed_after_five_seconds(tmp_path: Path) -> None:
+    clock = FakeClock()
+    simulation = _SimulationProcess(tmp_path, clock)
+    process = subprocess.Popen(
+        [sys.executable, "-c", "input()", "flwr-simulation"],
+        env=os.environ | {"FLWR_HOME": str(tmp_path)},
+        stdin=subprocess.PIPE,
+    )
+    wait_until(lambda: len(process_group.command_lines(tmp_path)) == 1)
+    clock.sleep(100)
+    simulation.check()  # it is there
+    process.kill()
+    process.communicate()
+    clock.sleep(4)
+    simulation.check()
+
+    clock.sleep(2)
+    with pytest.raises(EngineError, match="process was killed"):
+        simulation.check()
+
+
+def test_a_simulation_process_that_never_starts_is_given_up_after_two_minutes(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    simulation = _SimulationProcess(tmp_path, clock)
+    clock.sleep(119)
+    simulation.check()
+
+    clock.sleep(3)
+    with pytest.raises(EngineError, match="did not start the run in 120 s"):
+        simulation.check()
 
 
 def test_what_the_watcher_raises_ends_the_run(tmp_path: Path, stub: Callable[..., object]) -> None:

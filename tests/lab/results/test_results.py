@@ -18,7 +18,7 @@ from lab.results.sizes import Sizes, sizes
 from lab.results.statistics import spread, verdict
 from lab.results.table import gain_lines, remarks, show
 from lab.results.text import rates_text
-from lab.sweep import Plan, Record
+from lab.sweep import Record, SweepPlan
 from learning.metrics import Metrics
 from tests.lab.conftest import plan, tiny
 
@@ -44,7 +44,7 @@ def record(method: str, seed: int, accuracy: float, clients: float = 0.5) -> Rec
     )
 
 
-def finished(**accuracies: tuple[float, ...]) -> tuple[Plan, dict[str, Record]]:
+def finished(**accuracies: tuple[float, ...]) -> tuple[SweepPlan, dict[str, Record]]:
     """Return a plan with one learning rate and records of these accuracies, one for each seed."""
     seeds = len(next(iter(accuracies.values())))
     ours = plan(laptop={"learning-rates": [0.1], "seeds": seeds})
@@ -96,7 +96,7 @@ def test_means_and_gains_of_resplit_data_are_corrected_by_the_real_sizes() -> No
     values = (0.90, 0.80, 0.85, 0.95, 0.83)
     ours, records = finished(feddc=values, fedavg_1=(0.7, 0.7, 0.7, 0.7, 0.7))
     once = results(ours, records, 1.0)
-    resplit = Plan(replace(ours.request, experiment=tiny(choose="each-seed", laptop=ONE_RATE)))
+    resplit = SweepPlan(replace(ours.request, experiment=tiny(choose="each-seed", laptop=ONE_RATE)))
     each = results(resplit, records, 1.0)
     row = each["rows"][0]
     # scikit-learn's breast cancer has 569 patients, of whom a fifth are tested with.

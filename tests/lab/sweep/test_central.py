@@ -11,7 +11,7 @@ from lab.engine import run_state
 from lab.engine.device import chosen_device
 from lab.sweep import central, stopwatch
 from lab.sweep.record import Record
-from lab.sweep.training import train
+from lab.sweep.train_trial import train
 from lab.sweep.trial import Trial
 from operation.config import SettingsError
 from server_app.config.run_config import Settings

@@ -12,7 +12,7 @@ import pytest
 
 from lab.commands.run_command import run_all, write
 from lab.experiments import ExperimentError
-from lab.sweep import Plan, Request, RunFolder, Stopped, sweep
+from lab.sweep import Request, RunFolder, Stopped, SweepPlan, sweep
 from lab.sweep import folder as folder_module
 from lab.sweep.ready import ready
 from learning.local_data import load_dataset
@@ -135,12 +135,12 @@ def test_time_before_a_stop_is_counted(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_figures_are_of_the_plans_own_trainings(tmp_path: Path) -> None:
-    whole = Plan(REQUEST)
+    whole = SweepPlan(REQUEST)
     folder = RunFolder(tmp_path)
     with folder.used_for(REQUEST):
         sweep(whole, folder, watcher=Quiet(), stop=never, workers=1)
     records = folder.records()
-    part = Plan(replace(REQUEST, methods=("feddc",), seeds=1))
+    part = SweepPlan(replace(REQUEST, methods=("feddc",), seeds=1))
     own = part.own(records)
     assert {record.method for record in own.values()} == {"feddc"}
     assert len(own) == 2

@@ -7,7 +7,7 @@ import pytest
 from lab.experiments import ExperimentError
 from lab.sweep import Record, Request, RunFolder, Stopped, sweep
 from lab.sweep.pool import SweepFailed
-from lab.sweep.training import train
+from lab.sweep.train_trial import train
 from learning.metrics import Metrics
 from tests.lab.conftest import Quiet, plan, tiny
 

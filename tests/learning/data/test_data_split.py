@@ -1,4 +1,4 @@
-"""Shares are of the promised size and kind, and nothing that belongs together is parted."""
+"""Partitions are of the promised size and kind, and nothing that belongs together is parted."""
 
 from collections import Counter
 from collections.abc import Callable

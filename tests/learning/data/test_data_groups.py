@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learning.data import DataOptions
-from learning.data.partition.grouping import set_apart, unite
+from learning.data.partition.groups import set_apart, unite
 from learning.data.partition.partition import assign_group
-from learning.data.scaling import standardise
+from learning.data.scale import standardise
 
 Refusal = Callable[[Callable[[], object]], str]
 

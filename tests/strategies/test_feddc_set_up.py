@@ -1,4 +1,4 @@
-"""FedDC meets the hospitals: it begins with exactly the members, all agreed."""
+"""FedDC's set-up: an experiment begins with exactly the members, all agreed."""
 
 from collections.abc import Iterable
 
@@ -30,14 +30,20 @@ from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, prepare
 @pytest.mark.parametrize(
     ("rule", "message"),
     [
-        (at(Hello, 2, raises), "node 102 did not introduce itself: Flower error 2"),
+        (
+            at(Hello, 2, raises),
+            "node 102 did not introduce itself: no answer from its agent: Flower error 2",
+        ),
         (at(Hello, 2, is_deaf), "node 102 did not introduce itself: no answer in 120 s"),
         (at(Hello, 2, answers(KeyShares())), "node 102 did not introduce itself"),
         (
             at(Hello, 2, answers(Introduction(hospital="alias"))),
             "alias, which is not on the roster",
         ),
-        (at(SetUp, 2, raises), f"{NAMES[2]} did not agree: Flower error 2"),
+        (
+            at(SetUp, 2, raises),
+            f"{NAMES[2]} did not agree: no answer from its agent: Flower error 2",
+        ),
         (
             at(SetUp, 2, answers(Refusal(code=RefusalCode.DESCRIPTOR_REFUSED))),
             f"{NAMES[2]} did not agree: refused: descriptor-refused",

@@ -10,7 +10,7 @@ from .local_training import LocalTraining
 
 
 @dataclass(frozen=True)
-class Experiment:
+class AgreedExperiment:
     """What was agreed, what is stored about it, and the members and keys of one generation."""
 
     hospital: str  # the name of this hospital

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from lab.sweep import Record
-from lab.sweep.live_view import Watch, watching
+from lab.sweep.sweep_progress import SweepProgress, shown_progress
 from tests.lab.conftest import plan
 
 
@@ -14,8 +14,8 @@ def test_the_time_left_follows_from_the_experiments_own_speed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(Watch, "clock", staticmethod(lambda: now))
-    watch = Watch(Console(file=io.StringIO()))
+    monkeypatch.setattr(SweepProgress, "clock", staticmethod(lambda: now))
+    watch = SweepProgress(Console(file=io.StringIO()))
     first, second = plan(), plan(name="second")
     trial = first.final(first.cells[0], 0, 0.1)  # 6 rounds of 4 hospitals
     watch.expect(first, 2, 2 * 24)
@@ -37,10 +37,10 @@ def test_the_time_left_follows_from_the_experiments_own_speed(
 
 def test_a_terminal_has_a_bar_and_a_log_has_lines() -> None:
     file = io.StringIO()
-    with watching(Console(file=file, force_terminal=True, width=100)) as watch:
+    with shown_progress(Console(file=file, force_terminal=True, width=100)) as watch:
         watch.planned(plan(), 3, 72)
     assert "tiny: 0 of 3 trainings" in file.getvalue()
     log = io.StringIO()
-    with watching(Console(file=log)) as watch:
+    with shown_progress(Console(file=log)) as watch:
         watch.planned(plan(), 3, 72)
     assert log.getvalue() == ""  # the first line comes after some seconds

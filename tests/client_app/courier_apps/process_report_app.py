@@ -1,4 +1,4 @@
-"""A Flower app whose ClientApp tells in what process it runs, and does what it is asked for."""
+"""A Flower app whose ClientApp reports the process it runs in, or fails as it is asked to."""
 
 import json
 import os
@@ -28,8 +28,8 @@ def do(message: Message, context: Context) -> Message:
         answers.with_name("hanging").write_text(f"{os.getpid()}\n")
         one, _other = socket.socketpair()
         one.recv(1)
-    told = {"pid": os.getpid(), "parent": os.getppid(), "torch": "torch" in sys.modules}
-    return Message(RecordDict({"told": ConfigRecord(told)}), reply_to=message)
+    report = {"pid": os.getpid(), "parent": os.getppid(), "torch": "torch" in sys.modules}
+    return Message(RecordDict({"report": ConfigRecord(report)}), reply_to=message)
 
 
 @server.main()
@@ -43,5 +43,5 @@ def main(grid: Grid, context: Context) -> None:
         content = RecordDict({"ask": ConfigRecord({"what": asked})})
         message = Message(content, node, MessageType.TRAIN)
         (reply,) = grid.send_and_receive([message], timeout=600)
-        answers.append(reply.error.code if reply.has_error() else dict(reply.content["told"]))
+        answers.append(reply.error.code if reply.has_error() else dict(reply.content["report"]))
     Path(os.environ["FEDDC_TEST_ANSWERS"]).write_text(json.dumps(answers))

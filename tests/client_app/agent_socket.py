@@ -1,4 +1,4 @@
-"""Talking to an agent through its socket, byte by byte, and watching what a stub does."""
+"""An agent's socket, used byte by byte, and the log of a stub behind it."""
 
 import socket
 

@@ -16,9 +16,9 @@ from protocol.schedule import Ending, Leg
 from protocol.sealed_arrays import RECORD, is_sealed
 from strategies.identifiers import NodeId, Position
 from strategies.routing.planner import ModelRef, Plan, Planner, cohort_size
-from strategies.settings import AlgorithmSettings
+from strategies.settings import FedDCSettings
 from strategies.wrapped.adapter import Contribution, Wrapped
-from strategies.wrapped.records import to_record
+from strategies.wrapped.array_records import to_record
 from strategies.wrapped.requirements import (
     check_wrapped,
     layers,
@@ -68,7 +68,7 @@ class PlainRun:
 
     def __init__(
         self,
-        settings: AlgorithmSettings,
+        settings: FedDCSettings,
         wrapped: Wrapped,
         names: tuple[str, ...],
         rounds: Rounds,
@@ -98,6 +98,7 @@ class PlainRun:
             route_seed=route_seed,
         )
         self._addresses = Addresses() if sealed else None
+        self._aggregate: tuple[ModelRef, ArrayRecord] | None = None  # until nodes receive it
         # Of the current round:
         self._leg: Leg
         self._plan: Plan | None = None  # in the last round of a leg
@@ -111,8 +112,14 @@ class PlainRun:
 
     # --- a round ---
 
-    def configure(self, server_round: int, config: ConfigRecord, grid: Grid) -> Iterator[Message]:
-        """Return each node's message: the wrapped strategy's, with the model that waits for it."""
+    def configure(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterator[Message]:
+        """Return each node's message: the wrapped strategy's, with the model that waits for it.
+
+        `arrays` are the last aggregate, which a strategy around FedDC may have changed.
+        """
+        self._take_over(arrays)
         self._grid = grid
         self._leg = self._rounds.leg_of(server_round)
         connected = set(grid.get_node_ids())
@@ -133,7 +140,9 @@ class PlainRun:
         self._plan = self._planner.plan(self._leg, present) if is_last else None
         waiting = {hospital: self._planner.next_model(hospital) for hospital in sorted(present)}
         self._asked = {hospital: model for hospital, model in waiting.items() if model is not None}
-        nodes = [self._nodes[hospital] for hospital in self._asked]
+        # All nodes present are configured, also those without a model: a strategy may insist on a
+        # number of nodes.
+        nodes = [self._nodes[hospital] for hospital in sorted(present)]
         messages = self._wrapped.messages(nodes, config, grid)
         # Lazily: each message is made when it is sent.
         return (
@@ -172,6 +181,17 @@ class PlainRun:
             log(WARNING, "round %d: %d chain(s) were lost", server_round, lost)
         self._store.keep_only({model.name for model in planner.models()})
         return aggregate, metrics
+
+    def _take_over(self, arrays: ArrayRecord) -> None:
+        """Continue from an aggregate as the caller returns it: with noise, for example."""
+        if self._aggregate is not None and arrays is not self._aggregate[1]:
+            model = self._wrapped.model
+            self._wrapped.model = ModelState(
+                {name: arrays[name].numpy() for name in model.parameters},
+                {name: arrays[name].numpy() for name in model.buffers},
+            )
+            self._store.put(self._aggregate[0].name, self._record())
+        self._aggregate = None
 
     def _message(
         self, message: Message, hospital: Position, model: ModelRef, server_round: int
@@ -280,6 +300,7 @@ class PlainRun:
         _, metrics = self._wrapped.aggregate(list(contributions.values()))
         record, stored = self._record(), ModelRef(f"aggregate-{server_round}")
         self._store.put(stored.name, record)
+        self._aggregate = (stored, record)
         self._planner.aggregated(plan, contributions, stored)
         self._read_nodes(server_round, stored)
         return record, metrics

@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
-from lab.sweep.plan import Plan
+from lab.sweep.plan import SweepPlan
 from lab.sweep.record import Record
 from lab.sweep.trial import Trial
 
 _LINE_SECONDS = 10.0
 
 
-class Watch:
+class SweepProgress:
     """Sums up the progress over all plans of a command.
 
     A client-round of one experiment can take a hundred times as long as one of another. The time
@@ -34,11 +34,11 @@ class Watch:
         self._under_way: dict[str, int] = {}
         self._trials = 0
 
-    def expect(self, plan: Plan, trials: int, client_rounds: int) -> None:
+    def expect(self, plan: SweepPlan, trials: int, client_rounds: int) -> None:
         """Add the work of a later plan."""
         self._left[plan.experiment.name] = (trials, client_rounds)
 
-    def planned(self, plan: Plan, trials: int, client_rounds: int) -> None:
+    def planned(self, plan: SweepPlan, trials: int, client_rounds: int) -> None:
         self._now = plan.experiment.name
         self._started.setdefault(self._now, self.clock())
         self.expect(plan, trials, client_rounds)
@@ -90,7 +90,7 @@ class Watch:
             self._console.print(f"{since:6.0f} s  {self}", highlight=False, markup=False)
 
 
-class _Bar(Watch):
+class _Bar(SweepProgress):
     def __init__(self, console: Console, progress: Progress) -> None:
         super().__init__(console)
         self._progress, self._task = progress, progress.add_task("starting", total=None)
@@ -101,10 +101,10 @@ class _Bar(Watch):
 
 
 @contextmanager
-def watching(console: Console) -> Iterator[Watch]:
-    """Yield a watch that displays itself on the console."""
+def shown_progress(console: Console) -> Iterator[SweepProgress]:
+    """Yield a SweepProgress that displays itself on the console."""
     if not console.is_terminal:
-        yield Watch(console)
+        yield SweepProgress(console)
         return
     columns = (
         BarColumn(bar_width=10),

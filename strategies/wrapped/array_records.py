@@ -1,6 +1,6 @@
 """Models as Flower's strategies hold them (an ArrayRecord), and as ours travel (a ModelState)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from flwr.app import Array, ArrayRecord
@@ -36,3 +36,11 @@ def to_record(model: ModelState) -> ArrayRecord:
     """Return all arrays of a model."""
     arrays = model.parameters | model.buffers
     return ArrayRecord({name: Array(np.asarray(array)) for name, array in arrays.items()})
+
+
+def record_of(arrays: Mapping[str, Array]) -> ArrayRecord:
+    """Return a record of these very arrays: its constructor would read those that are stored."""
+    record = ArrayRecord()
+    for name, array in arrays.items():
+        record[name] = array
+    return record

@@ -1,4 +1,4 @@
-"""What plain mode needs: checked before a run, and the nodes it starts with."""
+"""Preconditions of plain mode: a strategy that can be wrapped, and enough connected nodes."""
 
 from logging import INFO, WARNING
 
@@ -7,13 +7,13 @@ from flwr.serverapp.strategy import FedXgbBagging, FedXgbCyclic, Strategy
 
 from operation.clock import Clock
 from operation.flower.logger import log
-from strategies.settings import AlgorithmSettings
+from strategies.settings import FedDCSettings
 from strategies.wrapped.requirements import layers, least_hospitals
 
 _POLL_SECONDS, _REPORT_SECONDS = 0.5, 10.0
 
 
-def check_plain(strategy: Strategy, settings: AlgorithmSettings) -> None:
+def check_plain(strategy: Strategy, settings: FedDCSettings) -> None:
     """Refuse what plain mode can't do; warn of what it can't promise."""
     if settings.init == "own":
         raise ValueError("init='own' needs a study: in plain mode all nodes get initial_arrays")
