@@ -295,7 +295,7 @@ def test_the_three_hospitals_train_a_model_better_than_each_ones_own(
     assert (outcome["legs"], outcome["hand_overs"], outcome["aggregations"]) == (12, 8, 4)
     assert (outcome["lost_chains"], outcome["missed_rounds"]) == (0, 0)
     audit = execute(federation.hospitals["Anna"], "agent", "feddc", "hospital", "audit")
-    assert "all of them whole and in order" in audit
+    assert "16 lines, complete and in order." in audit
     accuracies = Accuracies(
         federation.train_alone(SETTINGS), federation.aggregate_accuracies(outcome)
     )
