@@ -152,8 +152,7 @@ class Federation:
         code = (HERE / "write_partition.py").read_bytes()
         project.compose("create", "--no-build", "agent")  # creates the volumes
         docker(*place, *image, number, str(len(HOSPITALS)), str(EXAMPLES), data=code)
-        printed = project.run("agent", "init", "--name", name, "--study", "digits").decode()
-        fingerprint = read_out(printed)
+        project.run("agent", "init", "--name", name, "--study", "digits")
         classes = json.dumps([str(digit) for digit in range(10)])
         lines = {
             "classes": classes,
@@ -166,7 +165,7 @@ class Federation:
         path = f"/study/{name}.hospital.json"
         keep = ["exec", "-T", "superlink", "sh", "-c", f"cat > '{path}'"]
         self.coordinator.compose(*keep, data=card)
-        self.command("enrol", path, "--fingerprint", fingerprint)
+        self.command("enrol", path, "--fingerprint", json.loads(card)["fingerprint"])
 
     def _roster(self) -> "Invitation":
         printed = self.command("roster").decode()
