@@ -122,7 +122,15 @@ class Configuration:
         for name, section in values.items():
             if not isinstance(section, dict):
                 raise SettingsError(f"{name} must be a section, [{name}] ({path})")
-        sections: dict[str, Any] = {name: _section(name, values, path) for name in _SECTIONS}
+        sections: dict[str, Any] = {}
+        problems = []
+        for name in _SECTIONS:
+            try:
+                sections[name] = _section(name, values, path)
+            except SettingsError as error:
+                problems.append(str(error))
+        if problems:
+            raise SettingsError("; ".join(problems))
         configuration = Configuration(path, **sections)
         if len(bytes(configuration.socket)) > _LONGEST_SOCKET_PATH:
             raise SettingsError(

@@ -27,8 +27,10 @@ PACKAGES = (
 )
 # Where classes that the pages name come from, other than this project.
 LIBRARIES = ("flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy", "torch.nn")
-MODULE = re.compile(rf"({'|'.join(PACKAGES)})(\.\w+)+(:\w+)?")
-PATH = re.compile(rf"({'|'.join(PACKAGES)})(/[\w.-]+)+/?")
+# `feddc/agent` is an image and `feddc lab` a command: the package's own few names need no pattern.
+_NAMED = "|".join(package for package in PACKAGES if package != "feddc")
+MODULE = re.compile(rf"({_NAMED})(\.\w+)+(:\w+)?")
+PATH = re.compile(rf"({_NAMED})(/[\w.-]+)+/?")
 CLASS = re.compile(r"[A-Z][a-z]+[A-Z]\w*(\.[a-z_]\w*)?|[A-Z][a-z]\w+\.[a-z_]\w*")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
@@ -112,9 +114,16 @@ def wrong_references(page: Path) -> Iterator[str]:
 
 def refers(code: str) -> bool:
     """Return whether a code span is a reference, and not an option, a value or a drawn schedule."""
-    return bool(MODULE.fullmatch(code) or PATH.fullmatch(code) or CLASS.fullmatch(code)) and not (
-        re.fullmatch("[hA.]+", code)
-    )
+    if code in images() or re.fullmatch(r"\w+\.py|[hA.]+", code):  # a link's label is checked above
+        return False
+    return bool(MODULE.fullmatch(code) or PATH.fullmatch(code) or CLASS.fullmatch(code))
+
+
+@cache
+def images() -> set[str]:
+    """Return the names of the Docker images, which begin like the package `feddc`."""
+    files = (ROOT / "docker").glob("*/compose.yaml")
+    return {name for file in files for name in re.findall(r"image: (feddc/\w+)", file.read_text())}
 
 
 def exists(code: str) -> bool:

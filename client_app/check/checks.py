@@ -18,7 +18,10 @@ from operation.terminal import byte_size
 
 from .essentials import check_essentials
 from .finding import Finding
+from .permissions import check_state_folder
 from .reachability import WrongClock, why_unreachable
+
+_MOST_PROBLEMS = 20
 
 
 def check_everything(folder: HospitalFolder) -> Iterator[Finding]:
@@ -27,6 +30,10 @@ def check_everything(folder: HospitalFolder) -> Iterator[Finding]:
         configuration = Configuration.read(folder.configuration)
     except SettingsError as error:
         yield Finding("configuration", "wrong", str(error), "correct the file")
+        yield from check_state_folder(folder.state)
+        yield from _store(folder)
+        yield from _disk(folder)
+        yield from _coordinator(folder)
         return
     yield from check_essentials(folder, configuration)
     yield from _store(folder)
@@ -77,7 +84,7 @@ def _data(configuration: Configuration) -> Iterator[Finding]:
             standardise=data.standardise,
         )
     except DataError as error:
-        yield Finding("data", "wrong", str(error), "correct [data] in hospital.toml")
+        yield from _data_problems(error)
         return
     examples = f"{len(partition.train)} examples to train on, {len(partition.held_out)} held out"
     if len(partition.train) < policy.minimum_local_examples:
@@ -104,6 +111,16 @@ def _data(configuration: Configuration) -> Iterator[Finding]:
             f"{path} can be read by every user of this machine, the courier's too",
             f"chmod o-rwx {quote(str(path))}",
         )
+
+
+def _data_problems(error: DataError) -> Iterator[Finding]:
+    """List all problems at once, up to a sensible number; the last one carries the remedy."""
+    *texts, last = error.problems[:_MOST_PROBLEMS]
+    if (more := len(error.problems) - _MOST_PROBLEMS) > 0:
+        texts, last = [*texts, last], f"and {more} more"
+    for text in texts:
+        yield Finding("data", "wrong", text)
+    yield Finding("data", "wrong", last, "correct the data, or [data] in hospital.toml")
 
 
 def _is_open_to_all(path: Path) -> bool:

@@ -37,9 +37,8 @@ def init(
 
     with exit_on_error():
         card, card_file = initialise(HospitalFolder(folder), name, study, group)
-    typer.echo(card.to_json(), nl=False)
     typer.echo(
-        f"\nSend {card_file} to the coordinator, and read out this fingerprint over the telephone:"
+        f"Send {card_file} to the coordinator, and read out this fingerprint over the telephone:"
         f"\n    {card.fingerprint}\n"
         f"Then describe your data in {folder / 'hospital.toml'}, and wait for the roster.\n"
         f"{folder / 'state'} holds your private key: never copy it to another machine.\n"

@@ -7,11 +7,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_SHOWN = 3
 Indices = NDArray[np.integer[Any]] | Sequence[int]
 
 
 class DataError(ValueError):
-    """Data or a data setting is wrong; the message says what, where, and what to do."""
+    """Data or a data setting is wrong; the message says what, where, and what to do.
+
+    `problems` lists everything that was found; the message shows the first few.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        more = len(problems) - _SHOWN
+        shown = "; ".join(problems[:_SHOWN])
+        super().__init__(f"{shown}; and {more} more" if more > 0 else shown)
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,11 +41,16 @@ def read_images(paths: Sequence[Path], *, size: int, mode: ImageMode) -> Picture
 
 @lru_cache(maxsize=2)
 def _read_images(keys: tuple[tuple[str, int, int], ...], size: int, mode: ImageMode) -> Pictures:
-    images, digests = [], []
+    images, digests, problems = [], [], []
     for name, _modified, _length in keys:
-        content = read_bytes(Path(name))
-        images.append(decode(content, name, size, mode))
-        digests.append(hashlib.sha256(content).hexdigest())
+        try:
+            content = read_bytes(Path(name))
+            images.append(decode(content, name, size, mode))
+            digests.append(hashlib.sha256(content).hexdigest())
+        except DataError as error:
+            problems.append(str(error))
+    if problems:
+        raise DataError(*problems)
     return Pictures(stack(images), tuple(digests))
 
 

@@ -170,6 +170,36 @@ def test_data_that_everyone_can_read_are_warned_about(enrolled: Enrolled) -> Non
     assert "the courier's too" in text
 
 
+def test_check_lists_all_problems_of_the_data_at_once(enrolled: Enrolled) -> None:
+    names = [f"c{number:02}" for number in range(25)]
+    rows = [",".join(["?"] * 25 + [str(row % 2)]) for row in range(60)]
+    file = enrolled.folder.path / "data" / "records.csv"
+    file.write_text("\n".join([",".join([*names, "label"]), *rows]))
+
+    code, text = _check(enrolled)
+
+    assert code == 1
+    lines = [line for line in text.splitlines() if line.startswith("✗ data: ")]
+    assert len(lines) == 21
+    for name, line in zip(names[:20], lines[:20], strict=True):
+        assert f"line 2: column '{name}' is not a number" in line
+    assert lines[20] == "✗ data: and 5 more"
+    assert text.count("→ correct the data, or [data] in hospital.toml") == 1
+
+
+def test_a_broken_configuration_hides_no_other_problem(enrolled: Enrolled) -> None:
+    enrolled.set("threads", "0")
+    enrolled.set("minimum-batch", "0")
+    enrolled.folder.state.chmod(0o755)
+
+    code, text = _check(enrolled)
+
+    assert code == 1
+    assert "threads must be at least 1, got 0" in text
+    assert "minimum-batch must be at least 1, got 0" in text
+    assert "chmod 0700" in text
+
+
 def test_check_names_the_key_of_a_broken_configuration(enrolled: Enrolled) -> None:
     enrolled.set("threads", "0")
 

@@ -31,6 +31,7 @@ def test_init_makes_a_private_identity_and_a_card_to_send(tmp_path: Path) -> Non
     assert f"\n    {fingerprint(public)}\n" in done.stdout
     assert str(folder / "St Mary.hospital.json") in done.stdout
     assert key.read_bytes().hex() not in done.stdout
+    assert "{" not in done.stdout  # the card is in its file
     assert _modes(folder) == {
         ".": 0o711,
         "St Mary.hospital.json": 0o644,

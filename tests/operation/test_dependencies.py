@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OURS = {path.name for path in (*ROOT.iterdir(), *ROOT.glob("examples/*/*")) if path.is_dir()}
+OURS |= {path.stem for path in ROOT.glob("docker/local/*.py")}
 PRODUCT = ("feddc", "server_app", "client_app", "strategies", "protocol", "operation", "learning")
 PRODUCT += ("lab",)
 

@@ -16,6 +16,8 @@ from learning.data.partition.groups import GROUP_COLUMNS, set_apart, unite
 from learning.data.scale import standardise
 from learning.data.sources import read_text, require
 
+_SHOWN_LINES = 5
+
 
 def csv_file(folder: Path | None, seed: int, options: DataOptions) -> Dataset:
     """Read the file `folder`, or the only csv file in it; standardised over the training pool.
@@ -41,16 +43,48 @@ def csv_file(folder: Path | None, seed: int, options: DataOptions) -> Dataset:
     if not names:
         raise DataError(f"{path}: no columns besides {', '.join(table.header)}; add features")
     values = np.array([table.numbers(name) for name in names], dtype=np.float64).T
-    classes, labels = _labels(table, options)
+    found = set(table.filled(options.label_column)) - {""}
+    classes = options.classes or tuple(_in_order(found))
+    labels = table.labels(options.label_column, classes)
     groups = unite(*[table.column(name) for name in grouping]) if grouping else None
     hospitals = (
         np.array(table.filled(hospital_column[0]), dtype=np.str_) if hospital_column else None
     )
+    table.problems.raise_if_any()
+    if len(classes) < 2:
+        raise DataError(
+            f"{path}: only one class in column {options.label_column!r}; name all of the study's "
+            "classes with the setting classes"
+        )
 
     pool, test = set_apart(len(labels), groups, options.test_fraction, seed)
     features = standardise(values, pool) if options.standardise else values.astype(np.float32)
     examples = Examples(features, labels, groups, hospitals)
     return Dataset("csv", examples.take(pool), examples.take(test), classes)
+
+
+class _Problems:
+    """What is wrong in which lines of a file, to be reported all at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines: dict[str, dict[int, None]] = {}  # by text, in order and without repetition
+
+    def add(self, line: int, text: str) -> None:
+        self._lines.setdefault(text, {})[line] = None
+
+    def raise_if_any(self) -> None:
+        if self._lines:
+            raise DataError(*(self._in_words(text, list(at)) for text, at in self._lines.items()))
+
+    def _in_words(self, text: str, lines: list[int]) -> str:
+        first, *others = lines
+        message = f"{self._path}, line {first}: {text}"
+        if not others:
+            return message
+        shown = ", ".join(map(str, others[:_SHOWN_LINES]))
+        more = len(others) - _SHOWN_LINES
+        return f"{message} (also in line {shown}{f' and {more} more' if more > 0 else ''})"
 
 
 @dataclass(frozen=True)
@@ -61,6 +95,7 @@ class _Table:
     header: list[str]
     rows: list[list[str]]
     lines: list[int]
+    problems: _Problems
 
     def require(self, column: str, setting: str) -> None:
         if column not in self.header:
@@ -75,8 +110,9 @@ class _Table:
 
     def filled(self, name: str) -> list[str]:
         cells = self.column(name)
-        if "" in cells:
-            raise self._wrong(cells.index(""), name, "is empty; fill it or remove the line")
+        for row, cell in enumerate(cells):
+            if not cell:
+                self._add(row, name, "is empty; fill it or remove the line")
         return cells
 
     def numbers(self, name: str) -> list[float]:
@@ -86,21 +122,21 @@ class _Table:
                 number = float(cell)
             except ValueError:
                 number = math.nan
-            if not math.isfinite(number):
-                raise self._wrong(row, name, "is not a number; correct it or remove the column")
+            if cell and not math.isfinite(number):
+                self._add(row, name, "is not a number; correct it or remove the column")
             numbers.append(number)
         return numbers
 
-    def _wrong(self, row: int, column: str, what: str) -> DataError:
-        return DataError(f"{self.path}, line {self.lines[row]}: column {column!r} {what}")
-
     def labels(self, name: str, classes: Sequence[str]) -> NDArray[np.int64]:
         position = {label: index for index, label in enumerate(classes)}
-        cells = self.filled(name)
+        cells = self.column(name)
         for row, cell in enumerate(cells):
-            if cell not in position:
-                raise self._wrong(row, name, f"is none of the classes {', '.join(classes)}")
-        return np.array([position[cell] for cell in cells], dtype=np.int64)
+            if cell and cell not in position:
+                self._add(row, name, f"is none of the classes {', '.join(classes)}")
+        return np.array([position.get(cell, -1) for cell in cells], dtype=np.int64)
+
+    def _add(self, row: int, column: str, what: str) -> None:
+        self.problems.add(self.lines[row], f"column {column!r} {what}")
 
 
 def _only_csv(place: Path) -> Path:
@@ -118,15 +154,19 @@ def _only_csv(place: Path) -> Path:
 def _read(path: Path) -> _Table:
     reader = csv.reader(io.StringIO(read_text(path), newline=""))
     header, rows, lines = [], [], []
+    problems = _Problems(path)
     try:
         header = [name.strip() for name in next(reader, [])]
+        if len(header) == 1 and ";" in header[0]:
+            raise DataError(
+                f"{path}: separated by semicolons; save it with commas between the cells, and "
+                "numbers with a decimal point"
+            )
         for row in reader:
             if len(row) not in (0, len(header)):
-                raise DataError(
-                    f"{path}, line {reader.line_num}: {len(row)} cells where the header has "
-                    f"{len(header)}; correct the line"
-                )
-            if row:
+                text = f"{len(row)} cells where the header has {len(header)}; correct the line"
+                problems.add(reader.line_num, text)
+            elif row:
                 rows.append(row)
                 lines.append(reader.line_num)
     except csv.Error as error:
@@ -135,8 +175,9 @@ def _read(path: Path) -> _Table:
     if twice:
         raise DataError(f"{path}: column {twice[0]!r} is there twice; rename or remove one")
     if not rows:
+        problems.raise_if_any()
         raise DataError(f"{path}: no examples in it; expected a header and a line for each")
-    return _Table(path, header, rows, lines)
+    return _Table(path, header, rows, lines, problems)
 
 
 def _group_columns(table: _Table, setting: str) -> list[str]:
@@ -145,16 +186,6 @@ def _group_columns(table: _Table, setting: str) -> list[str]:
     if setting == "auto":
         return [name for name in GROUP_COLUMNS if name in table.header]
     return [setting]
-
-
-def _labels(table: _Table, options: DataOptions) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    classes = options.classes or tuple(_in_order(set(table.filled(options.label_column))))
-    if len(classes) < 2:
-        raise DataError(
-            f"{table.path}: only one class in column {options.label_column!r}; name all of the "
-            "study's classes with the setting classes"
-        )
-    return classes, table.labels(options.label_column, classes)
 
 
 def _in_order(labels: set[str]) -> list[str]:

@@ -28,7 +28,7 @@ import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if len(sys.argv) > 1:
     subprocess.Popen([sys.executable, "-c", sys.argv[1]], start_new_session=True)
-os.write(1, b"ready\n")  # at once: two processes share the pipe
+os.write(1, b"ready\\n")  # at once: two processes share the pipe
 time.sleep(600)
 """
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from learning.data import DataOptions, Dataset, load
+from learning.data import DataError, DataOptions, Dataset, load
 
 Refusal = Callable[[Callable[[], object]], str]
 
@@ -127,7 +127,7 @@ def test_the_seed_decides_the_test_set(patients: Path) -> None:
         (
             "a;label\n1;x\n",
             {},
-            ": no column 'label'; set label-column to one of its comma-separated",
+            ": separated by semicolons; save it with commas between the cells",
         ),
         (
             "a,label\n1,x\n",
@@ -160,6 +160,25 @@ def test_a_wrong_table_is_refused_with_file_line_and_column(
 ) -> None:
     path = table(tmp_path, text)
     assert f"{path}{words}" in refusal(lambda: read(path, **options))
+
+
+def test_all_problems_of_a_table_are_reported_at_once(tmp_path: Path) -> None:
+    lines = ["a,b,label", "1,2,x", ",2,y", "?,2,", "?,,y", "1,2,3,x"]
+    lines += ["?,2,x"] * 9
+    path = table(tmp_path, "\n".join(lines))
+
+    with pytest.raises(DataError) as caught:
+        read(path)
+
+    assert caught.value.problems == (
+        f"{path}, line 6: 4 cells where the header has 3; correct the line",
+        f"{path}, line 3: column 'a' is empty; fill it or remove the line",
+        f"{path}, line 4: column 'a' is not a number; correct it or remove the column "
+        "(also in line 5, 7, 8, 9, 10 and 5 more)",
+        f"{path}, line 5: column 'b' is empty; fill it or remove the line",
+        f"{path}, line 4: column 'label' is empty; fill it or remove the line",
+    )
+    assert str(caught.value).endswith("; and 2 more")
 
 
 def test_a_patients_value_is_not_in_the_message(tmp_path: Path, refusal: Refusal) -> None:

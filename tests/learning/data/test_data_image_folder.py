@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from learning.data import DataOptions, Dataset, SplitOptions, load, split
+from learning.data import DataError, DataOptions, Dataset, SplitOptions, load, split
 
 Refusal = Callable[[Callable[[], object]], str]
 
@@ -271,6 +271,19 @@ def test_a_broken_image_is_named(folder: Path, refusal: Refusal) -> None:
     for content in (b"", b"no image", buffer.getvalue()[:2000]):
         path.write_bytes(content)
         assert f"{path}: not a readable image" in refusal(lambda: read(folder))
+
+
+def test_all_broken_images_are_named_at_once(folder: Path) -> None:
+    broken = [folder / "a" / "one.png", folder / "b" / "two.png", folder / "b" / "three.png"]
+    for path in broken:
+        path.write_bytes(b"no image")
+
+    with pytest.raises(DataError) as caught:
+        read(folder)
+
+    assert sorted(problem.split(": ")[0] for problem in caught.value.problems) == sorted(
+        map(str, broken)
+    )
 
 
 def test_16_bit_images_are_refused_rather_than_cut_off(folder: Path, refusal: Refusal) -> None:
