@@ -69,6 +69,7 @@ benchmarks: install ## every benchmark, one JSON line each
 	$(BIN)/python -m benchmarks.memory --json
 	$(BIN)/python -m benchmarks.engine --json
 	$(BIN)/python -m benchmarks.scaling --json
+	$(BIN)/python -m benchmarks.plain --json
 
 results: install ## regenerate docs/results.md and docs/when-it-helps.md from docs/results
 	$(BIN)/feddc lab report

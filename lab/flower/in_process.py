@@ -16,13 +16,14 @@ from client_app.courier import app as courier
 from operation.config import Scalar
 from operation.flower.grid import MessageMaker, Run, set_message_id, set_task_identity
 from server_app.config.run_config import Settings
-from server_app.run.simulated_run import run
 
 _CLIENT_APP_RAISED = 2  # Flower's own code for it
 
 
 def simulate_in_process(settings: Settings, run_dir: Path) -> dict[str, Any]:
     """Run an experiment in this process; return its summary."""
+    from server_app.run.simulated_run import run  # imports torch, which the Grid does not need
+
     settings = settings.replace(run_dir=str(run_dir))
     grid = InProcessGrid(courier, settings.algorithm.hospitals, settings.as_config())
     return run(grid, settings)

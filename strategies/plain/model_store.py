@@ -29,7 +29,7 @@ class FileArray(Array):
 
 @dataclass(frozen=True)
 class _Stored:
-    arrays: dict[str, Array]
+    arrays: ArrayRecord
     bytes_in_memory: int
     path: Path | None
 
@@ -50,13 +50,16 @@ class ModelStore:
         size = sum(len(array.data) for array in arrays.values())
         if self._used + size <= self._limit:
             self._used += size
-            self._models[name] = _Stored(dict(arrays), size, None)
+            self._models[name] = _Stored(arrays, size, None)
         else:
             self._models[name] = self._write(arrays)
 
     def get(self, name: str) -> ArrayRecord:
-        # Copies: an array that is sent keeps its data in pieces, for as long as it exists.
-        return record_of({key: copy(array) for key, array in self._models[name].arrays.items()})
+        stored = self._models[name]
+        if stored.path is None:
+            return stored.arrays
+        # Copies: Flower leaves the data of an array that it has sent in the array.
+        return record_of({key: copy(array) for key, array in stored.arrays.items()})
 
     def keep_only(self, names: Collection[str]) -> None:
         """Drop all other models."""
@@ -81,4 +84,4 @@ class ModelStore:
             for name, array in arrays.items():
                 stored[name] = FileArray(array, path, file.tell())
                 file.write(array.data)
-        return _Stored(stored, 0, path)
+        return _Stored(record_of(stored), 0, path)

@@ -5,9 +5,18 @@ from dataclasses import dataclass
 from logging import INFO, WARNING
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError
+from numpy.typing import NDArray
 
 from operation.flower.logger import log
 from protocol.messages import Carries
@@ -197,17 +206,19 @@ class PlainRun:
         self, message: Message, hospital: Position, model: ModelRef, server_round: int
     ) -> Message:
         """Return the strategy's message with this node's model and the run's round."""
-        content = RecordDict(dict(message.content))
-        (array_key, *others) = message.content.array_records
+        content = RecordDict()
+        for key, record in message.content.items():
+            if isinstance(record, ConfigRecord) and _ROUND_KEY in record:
+                content[key] = ConfigRecord({**record, _ROUND_KEY: server_round})
+            else:
+                content[key] = record
+        (array_key, *others) = _array_records(content)
         if others:
             raise AggregationError(
                 f"{type(self._wrapped.strategy).__name__} sends several ArrayRecords; FedDC can "
                 "replace only one"
             )
         content[array_key] = self._store.get(model.name)
-        for key, config in message.content.config_records.items():
-            if _ROUND_KEY in config:
-                content[key] = ConfigRecord({**config, _ROUND_KEY: server_round})
         if self._addresses:
             recipient = self._recipient(hospital)
             node_id = None if recipient is None else self._nodes[recipient]
@@ -248,21 +259,21 @@ class PlainRun:
         return dict(sorted(answered.items()))
 
     def _stored(self, content: RecordDict, server_round: int, hospital: Position) -> _Reply:
-        (array_key,) = content.array_records
-        arrays = content.array_records[array_key]
+        ((array_key, arrays),) = _array_records(content).items()
         model = ModelRef(f"{server_round}-{hospital}", server_round if is_sealed(arrays) else None)
         self._store.put(model.name, arrays)
         records = RecordDict({key: content[key] for key in content if key != array_key})
-        for metrics in content.metric_records.values():
+        for metrics in records.metric_records.values():
             if isinstance(count := metrics.get(self._wrapped.weight_key), int | float):
                 self._examples[self._nodes[hospital]] = float(count)
         return _Reply(model, records)
 
     def _problem(self, content: RecordDict, hospital: Position) -> str:
         """Return why a reply holds no usable model, or ""."""
-        if len(content.array_records) != 1:
-            return f"it replied with {len(content.array_records)} ArrayRecords instead of one"
-        (arrays,) = content.array_records.values()
+        records = _array_records(content)
+        if len(records) != 1:
+            return f"it replied with {len(records)} ArrayRecords instead of one"
+        (arrays,) = records.values()
         if self._addresses and self._recipient(hospital) is not None:
             return "" if is_sealed(arrays) else "it did not seal its model"
         expected = self._wrapped.model.parameters | self._wrapped.model.buffers
@@ -271,8 +282,7 @@ class PlainRun:
         for name, like in expected.items():
             if tuple(arrays[name].shape) != like.shape:
                 return f"its array {name} has another shape"
-            values = arrays[name].numpy()
-            if np.issubdtype(values.dtype, np.inexact) and not np.isfinite(values).all():
+            if not _is_finite(arrays[name], like):
                 return f"its array {name} is not finite: training diverged"
         return ""
 
@@ -357,6 +367,22 @@ class PlainRun:
                 f"round {server_round}: {len(present)} of {len(self._nodes)} nodes are connected, "
                 f"{type(self._wrapped.strategy).__name__} needs {needed}"
             )
+
+
+def _array_records(content: RecordDict) -> dict[str, ArrayRecord]:
+    # Several times as fast as `content.array_records`, which stays in step with its content.
+    return {key: record for key, record in content.items() if isinstance(record, ArrayRecord)}
+
+
+def _is_finite(array: Array, like: NDArray[np.generic]) -> bool:
+    if not np.issubdtype(like.dtype, np.inexact):
+        return True
+    if like.size and array.dtype == str(like.dtype) and len(array.data) >= like.nbytes:
+        # The numbers follow a header, which takes longer to read than those of a small model.
+        data = array.data
+        numbers = np.frombuffer(data, like.dtype, offset=len(data) - like.nbytes)
+        return bool(np.isfinite(numbers).all())
+    return bool(np.isfinite(array.numpy()).all())
 
 
 def _has_metric(records: RecordDict, key: str) -> bool:
