@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING, Any
 from feddc._shadowing import check_packages
 
 if TYPE_CHECKING:
+    from client_app.sealing_mod import sealing_mod
     from strategies import FedDC, GeometricMedian, RadonPoint, ScheduleOptions, SealedStudy
 
-__all__ = ["FedDC", "GeometricMedian", "RadonPoint", "ScheduleOptions", "SealedStudy"]
+__all__ = [
+    "FedDC",
+    "GeometricMedian",
+    "RadonPoint",
+    "ScheduleOptions",
+    "SealedStudy",
+    "sealing_mod",
+]
 
-_MODULES = dict.fromkeys(__all__, "strategies")
+_MODULES = dict.fromkeys(__all__, "strategies") | {"sealing_mod": "client_app.sealing_mod"}
 
 check_packages()
 
