@@ -1,4 +1,4 @@
-"""Ctrl-C in a real process: what is done is kept, and the same command goes on from there."""
+"""Ctrl-C in a real process: finished trainings are kept, and the same command continues."""
 
 import os
 import signal
@@ -36,7 +36,7 @@ def test_a_stopped_command_goes_on_when_it_is_given_again(tmp_path: Path) -> Non
     os.killpg(first.pid, signal.SIGINT)
     _, said = first.communicate(timeout=300)
     assert first.returncode == 130, said
-    assert "the same command goes on from there" in said
+    assert "run the same command" in said
     kept = {path.name: path.stat().st_mtime for path in tmp_path.glob("runs/*/trials/*.json")}
     assert 1 <= len(kept) < 6
 
