@@ -1,4 +1,6 @@
-"""Canonical JSON: sorted keys, no white space, ASCII. Readers accept no other form.
+"""One byte string for one content: canonical JSON, and parts with their lengths before them.
+
+Canonical JSON has sorted keys, no white space, and ASCII only. Readers accept no other form.
 
 Equal content always has equal bytes, so a second spelling of a request cannot pass for another.
 """
@@ -33,8 +35,22 @@ def read_canonical(adapter: TypeAdapter[_M], data: bytes) -> _M:
     return model
 
 
+def prefixed(data: bytes) -> bytes:
+    """Return `data` with its length before it, so that no part can run into the next."""
+    return len(data).to_bytes(4, "big") + data
+
+
 def first_problem(error: ValidationError, *, whole: str = "") -> str:
-    """Return the first problem and its field (`whole`: the document), but never the input."""
+    """Return the first problem and its field (`whole`: the document), in printable ASCII.
+
+    Names of unknown fields and tags are the sender's: they are spelled out and cut off.
+    """
     problem = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in problem["loc"]) or whole
-    return f"{where}: {problem['msg']}" if where else problem["msg"]
+    text = _spelled(problem["msg"].removeprefix("Value error, "), 300)
+    return f"{_spelled(where, 80)}: {text}" if where else text
+
+
+def _spelled(text: str, length: int) -> str:
+    ascii_text = text[:length].encode("unicode_escape").decode("ascii")
+    return f"{ascii_text}..." if len(text) > length else ascii_text

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
+from .canonical import prefixed
 from .keys import SealingKey, sealing_public_key
 
 OVERHEAD = KEM.MLKEM768_X25519.enc_length() + 16
@@ -75,8 +76,3 @@ def _info(context: Context, member_key: bytes) -> bytes:
         raise EnvelopeError("a member key of 32 bytes is required from leg 1 on, and none at leg 0")
     described = context.to_bytes()
     return described + hmac.digest(member_key, described, hashlib.sha256)
-
-
-def prefixed(data: bytes) -> bytes:
-    """Return `data` with its length before it, so that no part can run into the next."""
-    return len(data).to_bytes(4, "big") + data

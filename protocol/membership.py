@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from protocol.study.roster import Roster
 
 from . import envelope
-from .envelope import Context, EnvelopeError, prefixed
+from .canonical import prefixed
+from .envelope import Context, EnvelopeError
 from .keys import (
     SEALING_KEY_BYTES,
     SIGNATURE_BYTES,
@@ -29,6 +30,8 @@ from .keys import (
 )
 
 KEY_SHARE_BYTES = 32
+PAIR_SECRET_BYTES = 33
+SEALED_KEY_SHARE_BYTES = KEY_SHARE_BYTES + PAIR_SECRET_BYTES + SIGNATURE_BYTES + envelope.OVERHEAD
 _ANNOUNCEMENT, _KEY_SHARE = "announcement", "key share"
 # Key shares travel before the member key exists. They are sealed at leg 0; models start at leg 1.
 _KEY_SHARE_LEG, _NO_MEMBER_KEY = 0, b""
@@ -36,6 +39,22 @@ _KEY_SHARE_LEG, _NO_MEMBER_KEY = 0, b""
 
 class MembershipError(ValueError):
     """An announcement or a key share does not match the pinned roster."""
+
+
+@dataclass(frozen=True)
+class OpenedKeyShare:
+    """What one member sealed for another.
+
+    `key_share` is the same for all recipients. `pair_secret` is for this one: a pair seed, from
+    which both derive the key of their masks, and one byte that says which figures the sender adds
+    to secure sums (see `protocol.secure_sum`).
+    """
+
+    key_share: bytes
+    pair_secret: bytes
+
+    def to_bytes(self) -> bytes:
+        return self.key_share + self.pair_secret
 
 
 @dataclass(frozen=True)
@@ -104,8 +123,20 @@ def generation_digest(
     return digest.digest()
 
 
+def agreed_generation(
+    announcements: Sequence[Announced], *, experiment: str, descriptor: bytes, roster: Roster
+) -> bytes:
+    """Return the digest of a generation's keys, bound to the descriptor too.
+
+    Hospitals that were shown different descriptors derive different keys.
+    """
+    terms = f"{experiment}/{hashlib.sha256(descriptor).hexdigest()}"
+    return generation_digest(announcements, experiment=terms, roster=roster)
+
+
 def seal_key_shares(
     key_share: bytes,
+    pair_secrets: Mapping[str, bytes],
     identity: Identity,
     *,
     name: str,
@@ -113,21 +144,21 @@ def seal_key_shares(
     generation: bytes,
     announcements: Sequence[Announced],
 ) -> dict[str, bytes]:
-    """Sign a key share and seal it for every other member."""
+    """Sign a key share, and for each other member a pair secret, and seal them for it."""
     _check_length(key_share)
-    signature = identity.sign(
-        _KEY_SHARE, _key_share_statement(name, key_share, experiment, generation)
-    )
-    return {
-        announced.name: envelope.seal(
-            key_share + signature,
+    sealed = {}
+    for announced in announcements:
+        if announced.name == name:
+            continue
+        content = OpenedKeyShare(key_share, pair_secrets[announced.name]).to_bytes()
+        statement = _key_share_statement(name, announced.name, content, experiment, generation)
+        sealed[announced.name] = envelope.seal(
+            content + identity.sign(_KEY_SHARE, statement),
             context=Context(experiment, generation, _KEY_SHARE_LEG, announced.name),
             recipient_key=announced.sealing_key,
             member_key=_NO_MEMBER_KEY,
         )
-        for announced in announcements
-        if announced.name != name
-    }
+    return sealed
 
 
 def open_key_shares(
@@ -139,7 +170,7 @@ def open_key_shares(
     generation: bytes,
     roster: Roster,
     members: Collection[str] | None = None,
-) -> dict[str, bytes]:
+) -> dict[str, OpenedKeyShare]:
     """Open the key shares that every other member sealed for `name` and verify their signatures.
 
     `members` are the participants, if not the whole roster takes part.
@@ -153,13 +184,13 @@ def open_key_shares(
             opened = envelope.open(data, context=context, key=key, member_key=_NO_MEMBER_KEY)
         except EnvelopeError as error:
             raise MembershipError(f"the key share of {sender} {error}") from error
-        key_share, signature = opened[:KEY_SHARE_BYTES], opened[KEY_SHARE_BYTES:]
-        statement = _key_share_statement(sender, key_share, experiment, generation)
-        if len(key_share) != KEY_SHARE_BYTES or not verify(
+        content, signature = opened[:-SIGNATURE_BYTES], opened[-SIGNATURE_BYTES:]
+        statement = _key_share_statement(sender, name, content, experiment, generation)
+        if len(content) != KEY_SHARE_BYTES + PAIR_SECRET_BYTES or not verify(
             roster.identity_of(sender) or b"", _KEY_SHARE, statement, signature
         ):
             raise MembershipError(f"{sender} did not sign its key share")
-        key_shares[sender] = key_share
+        key_shares[sender] = OpenedKeyShare(content[:KEY_SHARE_BYTES], content[KEY_SHARE_BYTES:])
     return key_shares
 
 
@@ -198,7 +229,8 @@ def _statement(name: str, sealing_key: bytes, experiment: str, roster: Roster) -
     return b"".join(prefixed(part) for part in parts)
 
 
-def _key_share_statement(name: str, key_share: bytes, experiment: str, generation: bytes) -> bytes:
-    return b"".join(
-        prefixed(part) for part in (name.encode(), experiment.encode(), generation, key_share)
-    )
+def _key_share_statement(
+    name: str, recipient: str, content: bytes, experiment: str, generation: bytes
+) -> bytes:
+    parts = (name.encode(), recipient.encode(), experiment.encode(), generation, content)
+    return b"".join(prefixed(part) for part in parts)

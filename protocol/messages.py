@@ -1,24 +1,28 @@
 """Requests and replies between the coordinator and a hospital, as exact bytes.
 
-Every message is `magic · header length · header (canonical JSON) · payload`. The payload is a
-descriptor, keys, a model or an envelope; the courier and Flower do not interpret it. A request ends
-with the coordinator's signature over all preceding bytes.
+Every message is `magic · header length · header (canonical JSON) · payload · signature`. The
+payload is a descriptor, keys, a model or an envelope; the courier and Flower do not interpret it.
+The coordinator signs a request, which names the study and the hospital it is for. The hospital
+signs its reply together with the study, its name and the digest of the request.
 """
 
 import hashlib
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from .audit_head import AuditHead
-from .canonical import canonical_json, read_canonical
+from .canonical import canonical_json, prefixed, read_canonical
 from .errors import MessageError as MessageError
 from .keys import SIGNATURE_BYTES, Identity, verify
 
-MAGIC = b"FDC1"
+MAGIC = b"FDC2"
 _PREFIX = len(MAGIC) + 4
-_PURPOSE = "request"
+_REQUEST_PURPOSE, _REPLY_PURPOSE = "request", "reply"
+# Where a request is for any hospital: `Hello`, before the coordinator knows whose node is whose.
+ANY_HOSPITAL = "*"
 MAX_HEADER = 64 * 1024
 
 # No control characters and no line breaks: names are written to logs.
@@ -26,14 +30,18 @@ Name = Annotated[str, Field(max_length=200, pattern=r"^[^\p{Cc}\p{Zl}\p{Zp}]+$")
 # No slash: hospitals store the state of an experiment under `<experiment>/…`.
 ExperimentId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
+MAX_LOSS = 1e12  # larger ones, even if finite, would overflow in sums over hospitals
+Loss = Annotated[float, Field(ge=-MAX_LOSS, le=MAX_LOSS, allow_inf_nan=False)]
+Accuracy = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 LegNumber = Annotated[int, Field(ge=1, lt=2**53)]  # key shares are sealed at leg 0
 
 
 class Carries(StrEnum):
     """What kind of model a request carries."""
 
-    NOTHING = "nothing"  # the hospital trains a model that it initialises itself
+    NOTHING = "nothing"  # the hospital builds its first model: the shared one, or one of its own
     AGGREGATE = "aggregate"  # the coordinator can read it
+    SUM = "sum"  # of a secure sum, with its tag; the hospital computes the mean itself
     ENVELOPE = "envelope"  # handed over by another hospital
 
 
@@ -43,20 +51,28 @@ class RefusalCode(StrEnum):
     TOO_LARGE = "too-large"
     MALFORMED = "malformed"
     BAD_SIGNATURE = "bad-signature"
+    MISADDRESSED = "misaddressed"
     ROLLED_BACK = "rolled-back"
     UNKNOWN_EXPERIMENT = "unknown-experiment"
     ANOTHER_ROSTER = "another-roster"
     DESCRIPTOR_REFUSED = "descriptor-refused"
     AGAINST_POLICY = "against-policy"
+    WAITING_FOR_APPROVAL = "waiting-for-approval"
+    REJECTED = "rejected"
     KEYS_REFUSED = "keys-refused"
     NOT_SET_UP = "not-set-up"
     OLD_LEG = "old-leg"
     CONFLICTING_REQUEST = "conflicting-request"
-    ROUNDS_REFUSED = "rounds-refused"
+    AGAINST_SCHEDULE = "against-schedule"
     REPLAYED = "replayed"
     ENVELOPE_REFUSED = "envelope-refused"
     MODEL_MISMATCH = "model-mismatch"
     NOT_FINITE = "not-finite"
+    COHORT_REFUSED = "cohort-refused"
+    SUM_REFUSED = "sum-refused"
+    SURVIVORS_REFUSED = "survivors-refused"
+    SHARES_REFUSED = "shares-refused"
+    OUT_OF_RANGE = "out-of-range"
     UNKNOWN_RECIPIENT = "unknown-recipient"
     TOO_MANY_TO_ONE = "too-many-to-one"
     DISK_FULL = "disk-full"
@@ -69,43 +85,51 @@ class _Message(BaseModel):
     payload: bytes = Field(default=b"", exclude=True, repr=False)
 
 
+class _Request(_Message):
+    # Set when the request is signed; a request without an address can't be decoded.
+    study: Name = ""
+    hospital: Name = ""
+
+
 class _Reply(_Message):
     # The head of the hospital's audit log after this reply.
     audit: AuditHead | None = None
 
 
-class Hello(_Message):
+class Hello(_Request):
     """Asks a hospital for its name, before an experiment exists."""
 
     kind: Literal["hello"] = "hello"
 
 
-class SetUp(_Message):
+class SetUp(_Request):
     """Asks a hospital to agree to an experiment; the payload is its descriptor."""
 
     kind: Literal["set-up"] = "set-up"
     experiment: ExperimentId
 
 
-class ExchangeKeyShares(_Message):
+class ExchangeKeyShares(_Request):
     """Delivers all announcements and asks for key shares; the payload is a bundle by name."""
 
     kind: Literal["exchange-key-shares"] = "exchange-key-shares"
     experiment: ExperimentId
 
 
-class OpenKeyShares(_Message):
+class OpenKeyShares(_Request):
     """Delivers the key shares sealed for this hospital; the payload is a bundle by sender."""
 
     kind: Literal["open-key-shares"] = "open-key-shares"
     experiment: ExperimentId
 
 
-class TrainLeg(_Message):
+class TrainLeg(_Request):
     """Asks for one leg: train `local_rounds` rounds from `first_round` and answer.
 
     With a `recipient` the answer is sealed for that hospital and handed over; without one it is
-    sent for aggregation. `sealed_in` is the leg in which the carried envelope was sealed. `seen` is
+    sent for aggregation, under masks if there is a `cohort`, whose sum the coordinator learns.
+    `sealed_in` is the leg in which the carried envelope was sealed. `vouchers` are signatures of
+    members of the former generation over the carried sum, if it is of that generation. `seen` is
     the latest head of the hospital's audit log that the coordinator has received. Training settings
     are in the descriptor.
     """
@@ -118,14 +142,53 @@ class TrainLeg(_Message):
     carries: Carries
     sealed_in: Count | None = None
     recipient: Name | None
+    cohort: tuple[Name, ...] | None = None
+    vouchers: Mapping[Name, Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]] | None = None
     seen: AuditHead | None = None
 
 
-class Close(_Message):
-    """Ends an experiment and delivers the final model."""
+class Vouch(_Request):
+    """Asks a member to check the sum that a new generation starts from, and to sign it.
+
+    The payload is the sum; newcomers, who lack the keys to check it, are shown the signatures.
+    """
+
+    kind: Literal["vouch"] = "vouch"
+    experiment: ExperimentId
+
+
+class SignSurvivors(_Request):
+    """Second trip of a secure sum: asks to sign who has sent a masked vector.
+
+    The payload is a bundle of their statements by name.
+    """
+
+    kind: Literal["sign-survivors"] = "sign-survivors"
+    experiment: ExperimentId
+    leg: LegNumber
+
+
+class Reveal(_Request):
+    """Third trip of a secure sum: asks for the shares that remove the masks from the sum.
+
+    The payload is a bundle of two bundles: `signatures` of the survivors over who survived, and the
+    `shares` that each of them sealed for this hospital.
+    """
+
+    kind: Literal["reveal"] = "reveal"
+    experiment: ExperimentId
+    leg: LegNumber
+
+
+class Close(_Request):
+    """Ends an experiment and delivers the final model.
+
+    `schedule_seed` opens the descriptor's commitment to a random schedule.
+    """
 
     kind: Literal["close"] = "close"
     experiment: ExperimentId
+    schedule_seed: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
 
 
 class Introduction(_Reply):
@@ -168,18 +231,46 @@ class Trained(_Reply):
     kind: Literal["trained"] = "trained"
     leg: Count
     sealed: bool
-    loss: float | None
-    accuracy: float | None
-    held_out_loss: float | None
-    held_out_accuracy: float | None
+    loss: Loss | None
+    accuracy: Accuracy | None
+    held_out_loss: Loss | None
+    held_out_accuracy: Accuracy | None
+
+
+class Vouched(_Reply):
+    """Answers Vouch: the hospital's signature over the sum."""
+
+    kind: Literal["vouched"] = "vouched"
+
+
+class Masked(_Reply):
+    """Answers TrainLeg with a cohort: the trained model under masks, with seed shares."""
+
+    kind: Literal["masked"] = "masked"
+    leg: Count
+
+
+class Survivors(_Reply):
+    """Answers SignSurvivors: the hospital's signature over the survivors."""
+
+    kind: Literal["survivors"] = "survivors"
+    leg: Count
+
+
+class SharesRevealed(_Reply):
+    """Answers Reveal: shares of the survivors' seeds. So many models are in the sum."""
+
+    kind: Literal["shares-revealed"] = "shares-revealed"
+    leg: Count
+    summands: Count
 
 
 class Closed(_Reply):
     """Answers Close: metrics of the final model on the hospital's held-out data, if it has any."""
 
     kind: Literal["closed"] = "closed"
-    held_out_loss: float | None
-    held_out_accuracy: float | None
+    held_out_loss: Loss | None
+    held_out_accuracy: Accuracy | None
 
 
 class Refusal(_Reply):
@@ -189,8 +280,30 @@ class Refusal(_Reply):
     code: RefusalCode
 
 
-Request = Hello | SetUp | ExchangeKeyShares | OpenKeyShares | TrainLeg | Close
-Reply = Introduction | Announcement | KeyShares | Ready | Trained | Closed | Refusal
+Request = (
+    Hello
+    | SetUp
+    | ExchangeKeyShares
+    | OpenKeyShares
+    | TrainLeg
+    | SignSurvivors
+    | Reveal
+    | Vouch
+    | Close
+)
+Reply = (
+    Introduction
+    | Announcement
+    | KeyShares
+    | Ready
+    | Trained
+    | Masked
+    | Survivors
+    | SharesRevealed
+    | Vouched
+    | Closed
+    | Refusal
+)
 _M = TypeVar("_M", bound=_Message)
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 _REPLY: TypeAdapter[Reply] = TypeAdapter(Annotated[Reply, Field(discriminator="kind")])
@@ -201,26 +314,42 @@ def encode(message: Request | Reply) -> bytes:
     return b"".join(_pieces(message))
 
 
-def sign_request(request: Request, coordinator: Identity) -> bytes:
-    """Return a request's bytes with the coordinator's signature."""
-    pieces = _pieces(request)
-    digest = hashlib.sha256()
-    for piece in pieces:  # without joining them first: the payload may be a large model
-        digest.update(piece)
-    return b"".join((*pieces, coordinator.sign(_PURPOSE, digest.digest())))
+def sign_request(request: Request, coordinator: Identity, *, study: str, hospital: str) -> bytes:
+    """Address a request to a hospital of a study, and return its bytes with the signature."""
+    pieces = _pieces(request.model_copy(update={"study": study, "hospital": hospital}))
+    return b"".join((*pieces, coordinator.sign(_REQUEST_PURPOSE, _digest(pieces))))
 
 
 def is_signed_by(coordinator: bytes, data: bytes) -> bool:
     """Return whether the coordinator with this public identity signed the request."""
     body, signature = data[:-SIGNATURE_BYTES], data[-SIGNATURE_BYTES:]
-    return verify(coordinator, _PURPOSE, hashlib.sha256(body).digest(), signature)
+    return verify(coordinator, _REQUEST_PURPOSE, hashlib.sha256(body).digest(), signature)
 
 
 def decode_signed_request(data: bytes) -> Request:
     """Parse a signed request. The signature is not verified: call `is_signed_by`."""
-    if len(data) < SIGNATURE_BYTES:
-        raise MessageError("too short for a signature")
-    return decode_request(data[:-SIGNATURE_BYTES])
+    return decode_request(_without_signature(data))
+
+
+def sign_reply(
+    reply: Reply, identity: Identity, *, study: str, hospital: str, request: bytes
+) -> bytes:
+    """Return a reply's bytes with the hospital's signature; `request` is the request's digest."""
+    pieces = _pieces(reply)
+    statement = _reply_statement(study, hospital, request, _digest(pieces))
+    return b"".join((*pieces, identity.sign(_REPLY_PURPOSE, statement)))
+
+
+def is_reply_by(identity: bytes, data: bytes, *, study: str, hospital: str, request: bytes) -> bool:
+    """Return whether the hospital with this public identity answered this very request so."""
+    body, signature = data[:-SIGNATURE_BYTES], data[-SIGNATURE_BYTES:]
+    statement = _reply_statement(study, hospital, request, hashlib.sha256(body).digest())
+    return verify(identity, _REPLY_PURPOSE, statement, signature)
+
+
+def decode_signed_reply(data: bytes) -> Reply:
+    """Parse a signed reply. The signature is not verified: call `is_reply_by`."""
+    return decode_reply(_without_signature(data))
 
 
 def decode_request(data: bytes) -> Request:
@@ -231,6 +360,23 @@ def decode_request(data: bytes) -> Request:
 def decode_reply(data: bytes) -> Reply:
     """Parse a reply; raise MessageError if it is malformed."""
     return _decode(_REPLY, data)
+
+
+def _digest(pieces: tuple[bytes, ...]) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:  # without joining them first: the payload may be a large model
+        digest.update(piece)
+    return digest.digest()
+
+
+def _reply_statement(study: str, hospital: str, request: bytes, reply: bytes) -> bytes:
+    return b"".join(prefixed(part) for part in (study.encode(), hospital.encode(), request, reply))
+
+
+def _without_signature(data: bytes) -> bytes:
+    if len(data) < SIGNATURE_BYTES:
+        raise MessageError("too short for a signature")
+    return data[:-SIGNATURE_BYTES]
 
 
 def _decode(adapter: TypeAdapter[_M], data: bytes) -> _M:

@@ -9,6 +9,8 @@ import hashlib
 from dataclasses import dataclass, field
 
 import numpy as np
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
 
 SEED_BYTES = 32
@@ -20,6 +22,13 @@ def derive_seed(seed: int, purpose: str) -> bytes:
     Real experiments draw their secrets, because anyone who knows the seed can compute every route.
     """
     return _digest(seed.to_bytes(16, "big", signed=True), f"feddc/{purpose}")
+
+
+def private_seed(secret: bytes, experiment: str) -> bytes:
+    """Derive the seed of one hospital's streams in an experiment from its own secret."""
+    return HKDF(
+        SHA256(), length=SEED_BYTES, salt=None, info=b"streams " + experiment.encode()
+    ).derive(secret)
 
 
 def stream(seed: bytes, purpose: str, *counters: int) -> np.random.Generator:

@@ -1,11 +1,25 @@
 """When models are handed over and when they are aggregated: rounds grouped into legs."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from .randomness import stream
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from .randomness import SEED_BYTES, stream
+
+
+def schedule_seed(route_seed: bytes) -> bytes:
+    """Derive the seed of a random schedule, which is opened at the end, unlike the route seed."""
+    return HKDF(SHA256(), length=SEED_BYTES, salt=None, info=b"schedule").derive(route_seed)
+
+
+def schedule_commitment(seed: bytes) -> bytes:
+    """Return the digest by which a coordinator commits to a random schedule before it starts."""
+    return hashlib.sha256(b"FedDC schedule v1" + seed).digest()
 
 
 class Ending(StrEnum):
@@ -46,7 +60,7 @@ class Schedule:
     secret
         Gives the random schedule of the paper's section on privacy: models travel every
         `daisy_period` rounds, and each time it is an aggregation with probability d/b, drawn from
-        this seed, which only the coordinator knows.
+        this seed (see `schedule_seed`), which only the coordinator knows until the end.
     """
 
     rounds: int

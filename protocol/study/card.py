@@ -21,7 +21,8 @@ from protocol.keys import (
     verify,
 )
 
-from .roster import NAME_PATTERN, fingerprint
+from .names import MemberName
+from .roster import fingerprint
 
 _PURPOSE = "card"
 MAX_BYTES = 10_000
@@ -99,7 +100,7 @@ class Card:
 class _Form(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    name: str = Field(pattern=NAME_PATTERN)
+    name: MemberName
     identity: str = Field(pattern=rf"^[0-9a-f]{{{2 * IDENTITY_BYTES}}}$")
     transport: str = Field(pattern=r"^ecdsa-sha2-nistp384 [A-Za-z0-9+/=]+$", max_length=400)
     fingerprint: str

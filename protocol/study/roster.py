@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Literal
@@ -18,23 +17,13 @@ from protocol.keys import (
     verify,
 )
 
+from .names import MemberName, StudyName, twin_key
+
 _PURPOSE = "roster"
 DEFAULT_MINIMUM = 3  # members that a hospital's policy requires unless its operator changes it
 MAX_MEMBERS = 1_000  # each seals a key share for every other: a million in all
-MAX_BYTES = 200_000
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,63}$"
-_Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+MAX_BYTES = 500_000
 _Identity = Annotated[str, Field(pattern=rf"^[0-9a-f]{{{2 * IDENTITY_BYTES}}}$")]
-
-
-def check_name(name: str) -> str:
-    """Return `name` if it is valid on a roster; else raise ValueError."""
-    if not re.fullmatch(NAME_PATTERN, name):
-        raise ValueError(
-            "must be 1 to 64 letters, digits, spaces, dots, hyphens or underscores, "
-            f"the first a letter or digit, got {name!r}"
-        )
-    return name
 
 
 class RosterError(ValueError):
@@ -138,8 +127,8 @@ class Roster:
     def _check(self) -> None:
         if list(self.names) != sorted(set(self.names)):
             raise RosterError("members must have different names and be sorted by them")
-        if len({" ".join(name.lower().split()) for name in self.names}) != len(self.names):
-            raise RosterError("two members' names differ only in capitals or spaces")
+        if len(set(map(twin_key, self.names))) != len(self.names):
+            raise RosterError("two members' names differ only in capitals, spaces or punctuation")
         identities = [self.coordinator, *(member.identity for member in self.members)]
         if len(set(identities)) != len(identities):
             raise RosterError("two members, or a member and the coordinator, share an identity")
@@ -159,13 +148,13 @@ class _Strict(BaseModel):
 
 
 class _MemberForm(_Strict):
-    name: _Name
+    name: MemberName
     identity: _Identity
 
 
 class _Form(_Strict):
     version: Literal[1]
-    study: _Name
+    study: StudyName
     generation: Annotated[int, Field(ge=1, lt=2**31)]
     coordinator: _Identity
     members: Annotated[list[_MemberForm], Field(min_length=2, max_length=MAX_MEMBERS)]

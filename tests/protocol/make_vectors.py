@@ -1,6 +1,6 @@
 """Makes the test vectors in vectors/: keys from fixed seeds, what is sealed and signed with them.
 
-    python -m tests.protocol.make_vectors
+    python -m tests.protocol.make_vectors [NAME …]
 
 Sealing is randomised, so every run writes other envelopes; all that is deterministic comes out the
 same. The vectors in the repository were made once and have to be read by every later version.
@@ -8,6 +8,7 @@ same. The vectors in the repository were made once and have to be read by every 
 
 import hashlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,13 @@ from protocol.membership import (
     generation_digest,
     seal_key_shares,
 )
+from protocol.model_bytes import ModelState
+from protocol.model_size import layout_of
+from protocol.secure_sum import member as sums
+from protocol.secure_sum.secure_leg import SecureLeg, threshold
+from protocol.secure_sum.seeds import derive_pair_key, leg_pair_seed, tag_seed
+from protocol.secure_sum.unmasking import unmask
+from protocol.secure_sum.vector import VectorForm
 from protocol.study.roster import Member, Roster
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -32,12 +40,15 @@ EXPERIMENT = "tiny-study-1"
 
 
 def main() -> None:
-    for name, made in (
-        ("envelope", envelopes()),
-        ("roster", rosters()),
-        ("membership", membership()),
+    for name, make in (
+        ("envelope", envelopes),
+        ("roster", rosters),
+        ("membership", membership),
+        ("secure-sum", secure_sum),
     ):
-        text = json.dumps(made, indent=2, ensure_ascii=False) + "\n"
+        if sys.argv[1:] and name not in sys.argv[1:]:
+            continue
+        text = json.dumps(make(), indent=2, ensure_ascii=False) + "\n"
         (VECTORS / f"{name}.json").write_text(text, encoding="utf-8")
 
 
@@ -169,6 +180,10 @@ def membership() -> dict[str, Any]:
     identities = {name: identity(name) for name in NAMES}
     keys = {name: sealing_key(name) for name in NAMES}
     shares = {name: seed(f"key share of {name}") for name in NAMES}
+    pair_secrets = {
+        name: {other: seed(f"pair seed of {name} for {other}") + b"\3" for other in NAMES}
+        for name in NAMES
+    }
     announcements = [
         announce(identities[name], keys[name], name=name, experiment=EXPERIMENT, roster=roster)
         for name in NAMES
@@ -177,6 +192,7 @@ def membership() -> dict[str, Any]:
     sealed = {
         name: seal_key_shares(
             shares[name],
+            pair_secrets[name],
             identities[name],
             name=name,
             experiment=EXPERIMENT,
@@ -195,6 +211,11 @@ def membership() -> dict[str, Any]:
                 "identity_seed": identities[announced.name].to_bytes().hex(),
                 "sealing_key": keys[announced.name].to_bytes().hex(),
                 "key_share": shares[announced.name].hex(),
+                "pair_secrets": {
+                    to: secret.hex()
+                    for to, secret in pair_secrets[announced.name].items()
+                    if to != announced.name
+                },
                 "announcement": announced.to_bytes().hex(),
                 "sealed_key_shares": {
                     to: data.hex() for to, data in sealed[announced.name].items()
@@ -205,6 +226,97 @@ def membership() -> dict[str, Any]:
         "generation_digest": generation.hex(),
         "member_key": member_key.hex(),
         "confirmation": confirmation(member_key).hex(),
+    }
+
+
+def secure_sum() -> dict[str, Any]:
+    """A secure sum of three members, from the pair seeds to the mean."""
+    generation, member_key, aggregate = seed("generation"), seed("member key"), seed("aggregate")
+    leg = SecureLeg(EXPERIMENT, generation, 5, NAMES, threshold(len(NAMES)))
+    identities = {name: identity(name) for name in NAMES}
+    keys = {name: sealing_key(name) for name in NAMES}
+    models = {name: _tiny_model(number) for number, name in enumerate(NAMES)}
+    layouts = (layout_of(models[NAMES[0]].parameters), layout_of(models[NAMES[0]].buffers))
+    form = VectorForm(*layouts, members=len(NAMES))
+    total, masked, members = form.zeros(), {}, []
+    described: list[dict[str, Any]] = []
+    for name in NAMES:
+        pair_seeds = {other: _pair_seeds(name, other) for other in NAMES if other != name}
+        pair_keys = {o: derive_pair_key(given, generation) for o, given in pair_seeds.items()}
+        one = sums.Member(
+            name,
+            identities[name],
+            keys[name],
+            member_key,
+            pair_keys,
+            {n: key.public for n, key in keys.items()},
+            {n: i.public for n, i in identities.items()},
+        )
+        vector = form.encode(models[name], figures={"loss": 0.5})
+        plain = vector.to_bytes()
+        self_seed = seed(f"self seed of {name}")
+        made = one.mask(leg, vector, aggregate=aggregate, draw_seed=lambda _, s=self_seed: s)
+        masked[name] = made
+        total.add(made.vector)
+        members.append(one)
+        described.append(
+            {
+                "name": name,
+                "identity_seed": identities[name].to_bytes().hex(),
+                "sealing_key": keys[name].to_bytes().hex(),
+                "pair_seeds": {o: given[name].hex() for o, given in pair_seeds.items()},
+                "pair_keys": {o: key.hex() for o, key in pair_keys.items()},
+                "leg_pair_seeds": {o: leg_pair_seed(k, leg).hex() for o, k in pair_keys.items()},
+                "self_seed": self_seed.hex(),
+                "vector_without_tag": plain.hex(),
+                "masked_vector": made.vector.to_bytes().hex(),
+                "statement": made.statement.to_bytes().hex(),
+                "sealed_shares": {to: data.hex() for to, data in made.shares.items()},
+            }
+        )
+    statements = {name: made.statement for name, made in masked.items()}
+    signatures = {
+        one.name: one.sign_survivors(leg, statements, own=statements[one.name], aggregate=aggregate)
+        for one in members
+    }
+    revealed = {
+        one.name: one.reveal(
+            leg, statements, signatures, {n: made.shares[one.name] for n, made in masked.items()}
+        )
+        for one in members
+    }
+    unmask(total, leg, NAMES, revealed)
+    mean = form.decode(total, len(NAMES))
+    return {
+        "experiment": EXPERIMENT,
+        "generation": generation.hex(),
+        "leg": leg.leg,
+        "threshold": leg.threshold,
+        "leg_digest": leg.digest.hex(),
+        "member_key": member_key.hex(),
+        "tag_seed": tag_seed(member_key, leg).hex(),
+        "aggregate": aggregate.hex(),
+        "members": described,
+        "survivor_signatures": {name: data.hex() for name, data in signatures.items()},
+        "revealed": {name: data.hex() for name, data in revealed.items()},
+        "sum": total.to_bytes().hex(),
+        "mean": {
+            name: array.tolist()
+            for name, array in {**mean.model.parameters, **mean.model.buffers}.items()
+        },
+    }
+
+
+def _tiny_model(number: int) -> ModelState:
+    weights = np.array([[0.5, -1.25], [number, 1 / 3]], dtype=np.float32)
+    counter = np.asarray(100 + 3 * number, dtype=np.int64)
+    return ModelState({"layer.weight": weights}, {"norm.batches": counter})
+
+
+def _pair_seeds(one: str, other: str) -> dict[str, bytes]:
+    return {
+        sender: seed(f"pair seed of {sender} for {recipient}")
+        for sender, recipient in ((one, other), (other, one))
     }
 
 

@@ -10,23 +10,33 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from protocol.descriptor import Descriptor, DescriptorError
+from protocol.schedule import Ending, Schedule, schedule_commitment, schedule_seed
 
 WIDE = settings(max_examples=150, deadline=None)
 SEED = bytes(range(32))
-ROSTER = bytes(range(100, 132))
+ROSTER, FIRST_MODEL = bytes(range(100, 132)), bytes(range(50, 82))
 FIELDS: dict[str, Any] = {
     "aggregation_period": 5,
     "classes": 2,
     "daisy_period": 1,
     "experiment": "e1",
+    "first_model": FIRST_MODEL.hex(),
+    "first_model_is_given": False,
+    "aggregate": "verified",
+    "averaging": "plain",
+    "fraction": 1.0,
     "init": "shared",
+    "ramp": False,
     "roster": ROSTER.hex(),
     "rounds": 10,
+    "schedule_commitment": None,
     "sealed": True,
     "shape": [1, 8, 8],
+    "tail": 0.0,
     "training": {"learning-rate": 0.1, "model": "mlp", "batch-size": 4, "nesterov": False},
     "training_seed": SEED.hex(),
-    "version": 1,
+    "version": 2,
+    "weighted": False,
 }
 
 names = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1, max_size=20)
@@ -37,13 +47,21 @@ scalars = (
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 )
+digests = st.binary(min_size=32, max_size=32)
 descriptors = st.builds(
-    Descriptor,
+    lambda first, **fields: Descriptor(**fields, **first),
+    first=st.just({"init": "own"})
+    | st.fixed_dictionaries(
+        {
+            "init": st.just("shared"),
+            "first_model": digests,
+            "first_model_is_given": st.booleans(),
+        }
+    ),
     experiment=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", fullmatch=True),
     rounds=positive,
     daisy_period=st.none() | positive,
     aggregation_period=st.none() | positive,
-    init=st.sampled_from(["shared", "own"]),
     shape=st.lists(positive, max_size=4).map(tuple),
     classes=st.integers(0, 2**16),
     training=st.dictionaries(names, scalars, max_size=4),
@@ -70,13 +88,19 @@ def test_the_bytes_are_those_of_the_written_format() -> None:
         training_seed=SEED,
         sealed=True,
         roster=ROSTER,
+        first_model=FIRST_MODEL,
     )
     assert descriptor.to_bytes() == (
-        b'{"aggregation_period":5,"classes":2,"daisy_period":1,"experiment":"e1","init":"shared",'
+        b'{"aggregate":"verified","aggregation_period":5,"averaging":"plain","classes":2,'
+        b'"daisy_period":1,"experiment":"e1",'
+        b'"first_model":"32333435363738393a3b3c3d3e3f404142434445464748494a4b4c4d4e4f5051",'
+        b'"first_model_is_given":false,"fraction":1.0,"init":"shared","ramp":false,'
         b'"roster":"6465666768696a6b6c6d6e6f707172737475767778797a7b7c7d7e7f80818283",'
-        b'"rounds":10,"sealed":true,"shape":[1,8,8],"training":{"batch-size":4,'
+        b'"rounds":10,"schedule_commitment":null,"sealed":true,"shape":[1,8,8],"tail":0.0,'
+        b'"training":{"batch-size":4,'
         b'"learning-rate":0.1,"model":"mlp","nesterov":false},"training_seed":'
-        b'"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f","version":1}'
+        b'"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f","version":2,'
+        b'"weighted":false}'
     )
     assert Descriptor.from_bytes(descriptor.to_bytes()) == descriptor
 
@@ -98,10 +122,12 @@ def test_a_descriptor_comes_back_as_it_was(descriptor: Descriptor) -> None:
 def test_a_descriptor_read_by_hand_has_its_fields(descriptor: Descriptor) -> None:
     fields = json.loads(descriptor.to_bytes())
 
-    assert fields.pop("version") == 1
+    assert fields.pop("version") == 2
     assert bytes.fromhex(fields.pop("training_seed")) == descriptor.training_seed
     assert tuple(fields.pop("shape")) == descriptor.shape
-    assert bytes.fromhex(fields.pop("roster")) == descriptor.roster
+    for name in ("roster", "first_model", "schedule_commitment"):
+        digest = fields.pop(name)
+        assert (digest and bytes.fromhex(digest)) == getattr(descriptor, name)
     assert fields == {name: getattr(descriptor, name) for name in fields}
 
 
@@ -111,6 +137,33 @@ def test_periods_that_never_come_are_none() -> None:
     )
 
     assert (never.daisy_period, never.aggregation_period) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        {"ramp": True, "aggregation_period": None},
+        {"schedule_commitment": "00" * 32, "daisy_period": None},
+        {"schedule_commitment": "00" * 32, "daisy_period": 6},
+        {"schedule_commitment": "00" * 32, "tail": 0.5},
+    ],
+)
+def test_a_schedule_that_can_not_be_is_refused(impossible: dict[str, Any]) -> None:
+    with pytest.raises(DescriptorError, match=r"schedule|ramp"):
+        Descriptor.from_bytes(dumped(FIELDS | impossible))
+
+
+def test_the_schedule_is_the_coordinators_and_a_random_one_shows_only_its_legs() -> None:
+    descriptor = Descriptor.from_bytes(dumped(FIELDS | {"rounds": 40}))
+    assert descriptor.schedule().legs == Schedule(40, 1, 5).legs
+
+    seed = schedule_seed(SEED)
+    committed = descriptor.model_copy(update={"schedule_commitment": schedule_commitment(seed)})
+    drawn, shown = committed.schedule(seed).legs, committed.schedule().legs
+    assert drawn == Schedule(40, 1, 5, secret=seed).legs
+    assert [leg.last_round for leg in drawn] == [leg.last_round for leg in shown]
+    assert {leg.ending for leg in shown[:-1]} == {Ending.HAND_OVER}
+    assert {leg.ending for leg in drawn[:-1]} == {Ending.HAND_OVER, Ending.AGGREGATION}
 
 
 def test_a_descriptor_does_not_change_and_does_not_print_its_seed() -> None:
@@ -123,13 +176,21 @@ def test_a_descriptor_does_not_change_and_does_not_print_its_seed() -> None:
 
 
 WRONG: list[tuple[str, Any]] = [
-    *[("version", wrong) for wrong in (0, 2, "1", None, True, 1.0)],
+    *[("version", wrong) for wrong in (0, 1, 3, "2", None, True, 2.0)],
     *[("experiment", wrong) for wrong in ("", 1, None, ["e1"], "e" * 65, "e\n1", "e\x1b[0m")],
     # Hospitals file what they remember under the experiment's name.
     *[("experiment", wrong) for wrong in ("e1/answer", "../e1", ".e1", "e 1", "é")],
     *[("rounds", wrong) for wrong in ("x", "10", 0, -1, 10.0, True, None, [10], 2**53, 10**400)],
     *[("daisy_period", wrong) for wrong in ("never", 0, -1, 1.5, False, [], 2**53)],
     *[("aggregation_period", wrong) for wrong in ("5", 0, -5, 5.0, True, {}, 2**53)],
+    *[("ramp", wrong) for wrong in (0, "false", None)],
+    *[("tail", wrong) for wrong in (-0.1, 1.0, "0", None, 0)],
+    *[("fraction", wrong) for wrong in (0.0, 1.1, "1", None, 1)],
+    *[("schedule_commitment", wrong) for wrong in ("", "00" * 31, 7, "zz" * 32)],
+    # Only a shared first model has a digest, and only a shared one can be given.
+    *[("first_model", wrong) for wrong in (None, "", "00" * 33, 7)],
+    *[("first_model_is_given", wrong) for wrong in (0, "true", None)],
+    ("init", "own"),
     *[("init", wrong) for wrong in ("zero", "", None, 0, ["shared"], "Shared")],
     *[("shape", wrong) for wrong in ([1.5], ["8"], [0], [-8], [True], [None], [[8]], 8, None)],
     *[("shape", wrong) for wrong in ("188", {"0": 8}, [2**53])],

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from protocol.keys import Identity, SealingKey
 from protocol.membership import (
+    PAIR_SECRET_BYTES,
     Announced,
     MembershipError,
     announce,
@@ -88,6 +89,7 @@ def _shares(generation: bytes) -> dict[str, dict[str, bytes]]:
     return {
         name: seal_key_shares(
             bytes([number]) * 32,
+            dict.fromkeys(NAMES, bytes([number]) * PAIR_SECRET_BYTES),
             IDENTITIES[name],
             name=name,
             experiment="e1",
@@ -101,7 +103,7 @@ def _shares(generation: bytes) -> dict[str, dict[str, bytes]]:
 SHARES = _shares(GENERATION)
 FOR_NORTH = {"East": SHARES["East"]["North"], "West": SHARES["West"]["North"]}
 SEALED_SHARES = [
-    Sample(data, (1088, 1120, 1152, 1216, 1232))
+    Sample(data, (1088, 1120, 1152, 1185, 1249, 1265))
     for shares in (SHARES, _shares(bytes(32)))
     for by_recipient in shares.values()
     for data in by_recipient.values()
@@ -125,9 +127,10 @@ def odd_shares(draw: st.DrawFn) -> dict[str, bytes]:
 
 
 def _open_key_shares(sealed: dict[str, bytes]) -> dict[str, bytes]:
-    return open_key_shares(
+    opened = open_key_shares(
         sealed, KEYS["North"], name="North", experiment="e1", generation=GENERATION, roster=ROSTER
     )
+    return {sender: share.key_share for sender, share in opened.items()}
 
 
 def test_the_shares_themselves_are_accepted() -> None:

@@ -38,6 +38,7 @@ from tests.protocol.three_members import (
     ROSTER,
     WEST,
     carried,
+    pair_secret,
     prefixed,
 )
 
@@ -85,9 +86,10 @@ def test_a_sealed_share_holds_the_share_and_its_signature() -> None:
         member_key=b"",
     )
     key = Ed25519PublicKey.from_public_bytes(EAST.identity.public)
-    statement = prefixed(b"East", b"e1", GENERATION, EAST.share)
-    key.verify(opened[32:], b"FedDC key share v1\x00" + statement)
-    assert opened[:32] == EAST.share
+    content = EAST.share + pair_secret("East", "North")
+    statement = prefixed(b"East", b"North", b"e1", GENERATION, content)
+    key.verify(opened[65:], b"FedDC key share v1\x00" + statement)
+    assert opened[:65] == content
 
 
 def test_the_member_key_is_hkdf_of_the_shares_in_roster_order() -> None:
@@ -129,9 +131,13 @@ def test_vector_of_a_tiny_study() -> None:
         sealed = {
             m["name"]: bytes.fromhex(m["sealed_key_shares"][name]) for m in members if m is not me
         }
-        shares = open_key_shares(
+        opened = open_key_shares(
             sealed, key, name=name, experiment=experiment, generation=generation, roster=roster
         )
+        assert {sender: share.pair_secret.hex() for sender, share in opened.items()} == {
+            m["name"]: m["pair_secrets"][name] for m in members if m is not me
+        }
+        shares = {sender: share.key_share for sender, share in opened.items()}
         assert shares == {m["name"]: bytes.fromhex(m["key_share"]) for m in members if m is not me}
         shares[name] = bytes.fromhex(me["key_share"])
         member_key = derive_member_key(shares, roster=roster, generation=generation)

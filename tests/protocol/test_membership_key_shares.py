@@ -131,7 +131,7 @@ def test_a_share_missing_too_many_or_unknown_is_refused() -> None:
 
 def test_a_share_of_another_length_is_refused_even_when_signed() -> None:
     for share in (b"", bytes(31), bytes(33), bytes(64)):
-        statement = prefixed(b"East", b"e1", GENERATION, share)
+        statement = prefixed(b"East", b"North", b"e1", GENERATION, share)
         sealed = envelope.seal(
             share + EAST.identity.sign("key share", statement),
             context=Context(EXPERIMENT, GENERATION, 0, "North"),

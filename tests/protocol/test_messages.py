@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,8 @@ from protocol.keys import Identity
 from protocol.messages import (
     Carries,
     Close,
+    Closed,
+    Hello,
     MessageError,
     Reply,
     Request,
@@ -19,12 +22,18 @@ from protocol.messages import (
     TrainLeg,
     decode_reply,
     decode_request,
+    decode_signed_reply,
     decode_signed_request,
     encode,
+    is_reply_by,
     is_signed_by,
+    sign_reply,
     sign_request,
 )
 from tests.protocol.any_message import LEG, TRAINED, WIDE, dumped, framed, replies, requests
+
+COORDINATOR = Identity.from_bytes(bytes(32))
+STRANGER = Identity.from_bytes(bytes([1] * 32))
 
 # --- what is written is what was agreed -----------------------------------------------------------
 
@@ -40,10 +49,11 @@ def test_the_bytes_of_a_request_are_those_of_the_written_format() -> None:
         recipient="north",
         payload=b"\x00sealed",
     )
-    assert encode(request) == (
-        b'FDC1\x00\x00\x00\x92{"carries":"envelope","experiment":"e1","first_round":4,'
-        b'"kind":"train-leg","leg":3,"local_rounds":2,"recipient":"north","sealed_in":2,'
-        b'"seen":null}\x00sealed'
+    signed = sign_request(request, COORDINATOR, study="hearts", hospital="south")
+    assert signed[:-64] == (
+        b'FDC2\x00\x00\x00\xd4{"carries":"envelope","cohort":null,"experiment":"e1","first_round":4,'
+        b'"hospital":"south","kind":"train-leg","leg":3,"local_rounds":2,"recipient":"north",'
+        b'"sealed_in":2,"seen":null,"study":"hearts","vouchers":null}\x00sealed'
     )
 
 
@@ -54,17 +64,21 @@ def test_a_message_read_by_hand_has_its_fields_and_its_payload(message: Request 
     length = int.from_bytes(data[4:8], "big")
     fields = json.loads(data[8 : 8 + length])
 
-    assert data[:4] == b"FDC1"
+    assert data[:4] == b"FDC2"
     assert data[8 + length :] == message.payload
     assert fields.keys() == type(message).model_fields.keys() - {"payload"}
     for name, value in fields.items():
-        # repr: a loss may be NaN, which is not equal to itself.
+        # repr: tells 0.0 from -0.0, and 1 from True.
         told = getattr(message, name)
         expected = dict(sorted(told)) if isinstance(told, AuditHead) else _plain(told)
         assert repr(value) == repr(expected)
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return dict(sorted(value.items()))
     return str(value) if isinstance(value, str) else value
 
 
@@ -87,9 +101,9 @@ def test_a_reply_comes_back_as_it_was(reply: Reply) -> None:
 
 
 def test_a_header_is_small_however_large_the_model() -> None:
-    request = Close(experiment="e", payload=bytes(1_000_000))
+    request = Close(study="s", hospital="h", experiment="e", payload=bytes(1_000_000))
 
-    assert len(encode(request)) == 1_000_000 + 8 + len(b'{"experiment":"e","kind":"close"}')
+    assert len(encode(request)) < 1_000_000 + 100
 
 
 def test_a_message_does_not_change_and_does_not_print_its_payload() -> None:
@@ -147,20 +161,28 @@ def test_a_whole_number_for_a_figure_is_a_second_spelling() -> None:
 
 # --- signatures -----------------------------------------------------------------------------------
 
-COORDINATOR = Identity.from_bytes(bytes(32))
-STRANGER = Identity.from_bytes(bytes([1] * 32))
-SIGNED = sign_request(Close(experiment="e1", payload=b"model"), COORDINATOR)
+SIGNED = sign_request(
+    Close(experiment="e1", payload=b"model"), COORDINATOR, study="hearts", hospital="south"
+)
 
 
 @WIDE
 @given(requests)
 def test_a_signed_request_comes_back_and_is_the_coordinators(request: Request) -> None:
-    data = sign_request(request, COORDINATOR)
+    data = sign_request(request, COORDINATOR, study="hearts", hospital="south")
 
-    assert data[:-64] == encode(request)
-    assert decode_signed_request(data).payload == request.payload
+    back = decode_signed_request(data)
+    assert (back.study, back.hospital) == ("hearts", "south")
+    assert back.model_copy(update={"study": request.study, "hospital": request.hospital}) == request
+    assert back.payload == request.payload
     assert is_signed_by(COORDINATOR.public, data)
     assert not is_signed_by(STRANGER.public, data)
+
+
+def test_a_request_without_an_address_is_refused() -> None:
+    for request in (Close(experiment="e1"), Close(experiment="e1", study="hearts"), Hello()):
+        with pytest.raises(MessageError, match=r"hospital|study"):
+            decode_request(encode(request))
 
 
 def test_a_signature_holds_for_every_bit_of_a_request() -> None:
@@ -189,3 +211,43 @@ def test_what_is_too_short_for_a_signature_is_refused() -> None:
     for length in range(64 + 8):
         with pytest.raises(MessageError):
             decode_signed_request(SIGNED[:length])
+
+
+# --- signed replies -------------------------------------------------------------------------------
+
+ASKED: dict[str, Any] = {
+    "study": "hearts",
+    "hospital": "south",
+    "request": hashlib.sha256(SIGNED).digest(),
+}
+
+
+@WIDE
+@given(replies)
+def test_a_signed_reply_comes_back_and_is_the_hospitals(reply: Reply) -> None:
+    data = sign_reply(reply, STRANGER, **ASKED)
+
+    assert repr(decode_signed_reply(data)) == repr(reply)
+    assert decode_signed_reply(data).payload == reply.payload
+    assert is_reply_by(STRANGER.public, data, **ASKED)
+    assert not is_reply_by(COORDINATOR.public, data, **ASKED)
+
+
+@pytest.mark.parametrize(
+    "another", [{"study": "lungs"}, {"hospital": "north"}, {"request": bytes(32)}]
+)
+def test_a_reply_answers_one_request_of_one_study_by_one_hospital(another: dict[str, Any]) -> None:
+    data = sign_reply(Closed(held_out_loss=None, held_out_accuracy=0.5), STRANGER, **ASKED)
+
+    assert not is_reply_by(STRANGER.public, data, **(ASKED | another))
+
+
+def test_a_signature_holds_for_every_byte_of_a_reply() -> None:
+    data = sign_reply(
+        Closed(held_out_loss=None, held_out_accuracy=0.5, payload=b"model"), STRANGER, **ASKED
+    )
+    for place in range(len(data)):
+        changed = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+        assert not is_reply_by(STRANGER.public, changed, **ASKED)
+        with pytest.raises(MessageError):
+            decode_signed_reply(data[: min(place, 64 + 7)])

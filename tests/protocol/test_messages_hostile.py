@@ -48,6 +48,9 @@ WRONG_FIELDS: dict[str, dict[str, Any]] = {
     "recipient with a NUL": {"recipient": "north\0"},
     "recipient with a line separator": {"recipient": "north\u2028"},
     "recipient is half a character": {"recipient": "\ud800"},
+    "for no hospital": {"hospital": ""},
+    "for a hospital with a line break": {"hospital": "south\n"},
+    "in no study": {"study": ""},
     "empty experiment": {"experiment": ""},
     "an experiment like a path": {"experiment": "e1/answer"},
     "an experiment with a blank": {"experiment": "e 1"},
@@ -139,7 +142,7 @@ def test_a_message_cut_off_anywhere_in_its_header_is_refused() -> None:
 
 
 def test_a_message_that_does_not_begin_with_the_magic_is_refused() -> None:
-    data = framed(b'{"kind":"hello"}')
+    data = framed(b'{"hospital":"south","kind":"hello","study":"hearts"}')
 
     assert isinstance(decode_request(data), Hello)
     for place in range(4):
@@ -147,10 +150,10 @@ def test_a_message_that_does_not_begin_with_the_magic_is_refused() -> None:
             decode_request(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
 
 
-@pytest.mark.parametrize("claimed", [0, 1, 15, 17, 1000, 2**16, 2**31, 2**32 - 1])
+@pytest.mark.parametrize("claimed", [0, 1, 51, 53, 1000, 2**16, 2**31, 2**32 - 1])
 def test_a_header_length_that_lies_is_refused(claimed: int) -> None:
-    header = b'{"kind":"hello"}'  # 16 bytes
-    data = b"FDC1" + claimed.to_bytes(4, "big") + header
+    header = b'{"hospital":"south","kind":"hello","study":"hearts"}'  # 52 bytes
+    data = b"FDC2" + claimed.to_bytes(4, "big") + header
 
     with pytest.raises(MessageError):
         decode_request(data + b"model")
@@ -160,7 +163,7 @@ def test_the_longest_header_is_64_kibibytes() -> None:
     def padded(size: int) -> bytes:
         return framed(b'{"kind":"' + b"x" * (size - 11) + b'"}')
 
-    with pytest.raises(MessageError, match="kind"):  # read, and refused for what it says
+    with pytest.raises(MessageError, match="Input tag"):  # read, and refused for what it says
         decode_request(padded(65_536))
     with pytest.raises(MessageError, match="too long"):
         decode_request(padded(65_537))

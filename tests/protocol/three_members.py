@@ -48,6 +48,7 @@ class Hospital:
         check_announcements(announcements, experiment=experiment, roster=ROSTER)
         return seal_key_shares(
             self.share,
+            {announced.name: pair_secret(self.name, announced.name) for announced in announcements},
             self.identity,
             name=self.name,
             experiment=experiment,
@@ -58,7 +59,8 @@ class Hospital:
     def open_key_shares(
         self, sealed: dict[str, bytes], generation: bytes, experiment: str = EXPERIMENT
     ) -> dict[str, bytes]:
-        return open_key_shares(
+        """Return the key shares alone; the pair secrets must be what their senders drew."""
+        opened = open_key_shares(
             sealed,
             self.key,
             name=self.name,
@@ -66,10 +68,18 @@ class Hospital:
             generation=generation,
             roster=ROSTER,
         )
+        for sender, share in opened.items():
+            assert share.pair_secret == pair_secret(sender, self.name)
+        return {sender: share.key_share for sender, share in opened.items()}
 
     def member_key(self, sealed: dict[str, bytes], generation: bytes) -> bytes:
         shares = self.open_key_shares(sealed, generation) | {self.name: self.share}
         return derive_member_key(shares, roster=ROSTER, generation=generation)
+
+
+def pair_secret(sender: str, recipient: str) -> bytes:
+    """What one member seals for another besides its key share: a pair seed, and a byte."""
+    return hashlib.sha256(f"{sender} for {recipient}".encode()).digest() + b"\3"
 
 
 EAST, NORTH, WEST = HOSPITALS = [
