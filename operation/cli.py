@@ -4,6 +4,7 @@ A hospital's commands therefore load nothing of the coordinator's or the lab's c
 """
 
 import sys
+import traceback
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError
@@ -15,6 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from operation.renames import renamed_options
+from operation.terminal import echo
 
 
 class Entry(NamedTuple):
@@ -48,10 +50,13 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        typer.echo(f"feddc: {' '.join(error.format_message().split())}", err=True)
+        echo(f"feddc: {' '.join(error.format_message().split())}", err=True)
         sys.exit(error.exit_code)
     except click.Abort:
         sys.exit(130)
+    except Exception:
+        echo(traceback.format_exc(), err=True)  # its message may quote a file from outside
+        sys.exit(1)
     sys.exit(code)
 
 
@@ -94,13 +99,13 @@ app = typer.Typer(
     cls=LazyGroup,
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_show_locals=False,  # a log must not show the values of local variables
+    pretty_exceptions_enable=False,
 )
 
 
 def _show_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"feddc {_version()}")
+        echo(f"feddc {_version()}")
         raise typer.Exit
 
 

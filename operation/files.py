@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+_ZEROS = bytes(1 << 20)
+
 
 def write_new(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """Write a file that does not exist yet; an existing one is never overwritten."""
@@ -44,10 +46,33 @@ def replacing(path: Path, *, durable: bool = True) -> Iterator[Path]:
         sync_folder(path.parent)
 
 
+def overwrite_and_remove(path: Path) -> None:
+    """Overwrite a file with zeros, on the disk, before it is removed.
+
+    A drive or file system that writes every change to a new place keeps the old content.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        left = os.fstat(descriptor).st_size
+        while left:
+            left -= os.write(descriptor, _ZEROS[:left])
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    path.unlink()
+    sync_folder(path.parent)
+
+
 def make_folder(path: Path, mode: int = 0o700) -> None:
     """Make a folder, or give an existing one these permissions."""
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(mode)
+
+
+def is_private(path: Path) -> bool:
+    """Return whether the file system keeps a file for this process's user alone."""
+    status = path.stat()
+    return status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
 def sync_file(path: Path) -> None:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from . import signals
 
@@ -12,11 +13,19 @@ from . import signals
 class HttpServer(uvicorn.Server):
     """Uvicorn that returns after SIGTERM, SIGINT or SIGHUP, instead of raising the signal again."""
 
-    def __init__(self, app: Any, *, shutdown_seconds: int, keep_alive_seconds: int = 5) -> None:
+    def __init__(
+        self,
+        app: Any,
+        *,
+        shutdown_seconds: int,
+        keep_alive_seconds: int = 5,
+        connection: type[H11Protocol] = H11Protocol,  # strict about headers, and limits their size
+        backlog: int = 2048,
+    ) -> None:
         config = uvicorn.Config(
             app,
             loop="asyncio",
-            http="h11",  # parses headers most strictly, and limits their size
+            http=connection,
             ws="none",
             lifespan="off",
             access_log=False,
@@ -25,6 +34,7 @@ class HttpServer(uvicorn.Server):
             proxy_headers=False,
             server_header=False,
             date_header=False,
+            backlog=backlog,
             timeout_keep_alive=keep_alive_seconds,
             timeout_graceful_shutdown=shutdown_seconds,
         )

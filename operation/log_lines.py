@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -9,9 +10,15 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Any
+
+from operation.clock import Clock
+from operation.foreign_text import printable
 
 LOGGER = "feddc"
 _FILE_BYTES, _FILES = 10_000_000, 5
+_TRACE_CHARACTERS = 20_000
+_MINUTE = 60.0
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 # Flower's "INFO :      text", uvicorn's "2026-01-01T00:00:00.000Z INFO [uvicorn.error] text"
 # and nginx's "2026/01/01 00:00:00 [warn] 1#1: text".
@@ -77,7 +84,14 @@ def read_line(text: str) -> tuple[int, str]:
     return logging.getLevelNamesMapping()[level], "" if _ROUTINE.search(text) else text
 
 
-class JsonLine(logging.Formatter):
+class _Line(logging.Formatter):
+    """A formatter whose texts are printable, whoever wrote them."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 (logging's)
+        return printable(super().formatException(ei), lines=True, limit=_TRACE_CHARACTERS)
+
+
+class JsonLine(_Line):
     """Formats a record as one JSON object on one line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -85,20 +99,48 @@ class JsonLine(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "source": _source(record),
-            "text": record.getMessage(),
+            "text": printable(record.getMessage(), lines=True),
         }
         if record.exc_info:
             fields["trace"] = self.formatException(record.exc_info)
         return json.dumps(fields, ensure_ascii=False)
 
 
-class ReadableLine(logging.Formatter):
+class ReadableLine(_Line):
     """Formats a record for people: local time, source, text."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         loud = f"{record.levelname}: " if record.levelno > logging.INFO else ""
-        return f"{time} {_source(record)}: {loud}{record.getMessage()}"
+        return f"{time} {_source(record)}: {loud}{printable(record.getMessage())}"
+
+
+class TimedLine(_Line):
+    """Formats a record with date and level, for a program whose output another one stores."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (logging's)
+        return printable(super().formatMessage(record))
+
+
+class LineLimit(logging.Filter):
+    """Lets a limited number of lines per minute pass, and says how many it left out."""
+
+    def __init__(self, per_minute: int, clock: Clock | None = None) -> None:
+        super().__init__()
+        self._per_minute, self._clock = per_minute, clock or Clock()
+        self._began, self._lines = -math.inf, 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now = self._clock.now()
+        if now - self._began >= _MINUTE:
+            if (left_out := self._lines - self._per_minute) > 0:
+                record.msg, record.args = f"{record.getMessage()} (after {left_out} more lines)", ()
+            self._began, self._lines = now, 0
+        self._lines += 1
+        return self._lines <= self._per_minute
 
 
 def _source(record: logging.LogRecord) -> str:

@@ -1,11 +1,17 @@
-"""Output that all commands share: errors in one line, tables, sizes."""
+"""Output that all commands share: lines, errors in one line, tables, sizes.
 
-from collections.abc import Iterator
+Commands print through `echo`, `fail` and `console` only, which make text from outside harmless.
+"""
+
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from operation.foreign_text import printable
 
 _WIDTH_OF_A_FILE = 160
 
@@ -31,15 +37,37 @@ def exit_on_error(
 
 def fail(code: int, message: str) -> NoReturn:
     """Print an error as one line and exit with `code`."""
-    typer.echo(f"feddc: {message}", err=True)
+    echo(f"feddc: {printable(message)}", err=True)
     raise typer.Exit(code)
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print text, of one or more lines, with everything unprintable spelled out."""
+    typer.echo(printable(text, lines=True, limit=None), err=err)
 
 
 def console() -> Console:
     """Return the console that tables are printed on."""
-    shown = Console(highlight=False)
+    shown = _PlainConsole(highlight=False)
     # A file has no width, and a fingerprint must not be cut off.
-    return shown if shown.is_terminal else Console(highlight=False, width=_WIDTH_OF_A_FILE)
+    return shown if shown.is_terminal else _PlainConsole(highlight=False, width=_WIDTH_OF_A_FILE)
+
+
+def error_console() -> Console:
+    """Return the console for progress, on stderr."""
+    return _PlainConsole(stderr=True, soft_wrap=True, highlight=False)
+
+
+class _PlainConsole(Console):
+    """A console whose only control sequences are rich's own; those in texts are spelled out."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            shown = text if control else printable(text, lines=True, limit=None)
+            yield Segment(shown, style, control)
 
 
 def byte_size(count: float) -> str:

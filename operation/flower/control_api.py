@@ -7,12 +7,13 @@ the same requests from this process.
 import hashlib
 import json
 import os
-import ssl
 import time
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
 
 import httpx
 import tomli_w
@@ -31,8 +32,10 @@ from flwr.proto.fab_pb2 import Fab as FabMessage
 from flwr.proto.federation_config_pb2 import SimulationConfig
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
+from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 
 from operation.config import Scalar
+from operation.tls import client_context
 
 RequestError = httpx.HTTPError  # refused, or the SuperLink can't be reached
 
@@ -70,12 +73,21 @@ class Node:
 
 
 class ControlApi:
-    """A connection to a SuperLink on this machine; with TLS if its authority is given."""
+    """A connection to a SuperLink on this machine.
 
-    def __init__(self, address: str, *, authority: bytes | None = None) -> None:
+    With TLS if its authority is given. `secret` is the file with its secret, for one that was
+    started by private_superlink.py.
+    """
+
+    def __init__(
+        self, address: str, *, authority: bytes | None = None, secret: Path | None = None
+    ) -> None:
         with _proxies_ignored():
             self._client = ControlHttpClient.from_server_address(
-                address, insecure=authority is None, root_certificates=authority, interceptors=[]
+                address,
+                insecure=authority is None,
+                root_certificates=authority,
+                interceptors=[] if secret is None else [_Authorization(secret)],
             )
         # A SuperLink that stops waits for connections that are left open.
         weakref.finalize(self, self._client.close)
@@ -133,9 +145,23 @@ class ControlApi:
         try:
             return self.status(run_id).is_over
         except httpx.HTTPStatusError as error:
-            if error.response.is_client_error:
+            refused = error.response.status_code == HTTPStatus.UNAUTHORIZED
+            if error.response.is_client_error and not refused:
                 return True
             raise
+
+
+@dataclass(frozen=True)
+class _Authorization:
+    """Adds the SuperLink's secret to every request."""
+
+    secret: Path
+
+    def intercept(self, context: ProtobufRequestContext, call_next: ProtobufCall) -> httpx.Response:
+        # Read every time: a SuperLink that is restarted has another one.
+        with suppress(OSError):  # none yet: the SuperLink will refuse
+            context.request.headers["Authorization"] = f"Bearer {self.secret.read_text()}"
+        return call_next(context)
 
 
 def pack(*, server_app: str, client_app: str, config: Mapping[str, Scalar]) -> bytes:
@@ -157,7 +183,7 @@ def pack(*, server_app: str, client_app: str, config: Mapping[str, Scalar]) -> b
 
 def is_up(address: str, authority: bytes | None = None) -> bool:
     """Return whether a SuperLink answers at the address."""
-    verify = ssl.create_default_context(cadata=authority.decode()) if authority else True
+    verify = client_context(authority.decode()) if authority else True
     scheme = "https" if authority else "http"
     try:
         answer = httpx.get(

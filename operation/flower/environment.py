@@ -9,6 +9,8 @@ from operation.process_group import MARK
 _PACKAGES = Path(__file__).resolve().parents[2]
 _LOCAL = "127.0.0.1,localhost"
 
+POLL_SECONDS_VARIABLE = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
+
 
 def flower_environment(home: Path | None = None) -> dict[str, str]:
     """Return this process's environment, with Flower's folder and without telemetry.
@@ -37,7 +39,7 @@ def superlink_environment(home: Path, *, poll_seconds: float) -> dict[str, str]:
     ours = {
         # Our packages are installed; Flower would install an app's dependencies for every run.
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": str(poll_seconds),
+        POLL_SECONDS_VARIABLE: str(poll_seconds),
     }
     return {"OMP_NUM_THREADS": "1"} | flower_environment(home) | ours
 

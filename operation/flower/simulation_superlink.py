@@ -1,4 +1,4 @@
-"""Flower's SuperLink as a process that ends with the process that started it.
+"""A simulation's SuperLink, as a process that ends with the process that started it.
 
 `flower-superlink` does not watch its parent: if the command were killed, the SuperLink and all its
 processes would run forever. Flower's own watch over parents does not help: it sends SIGINT from a
@@ -11,9 +11,9 @@ import threading
 import time
 from pathlib import Path
 
-from flwr.superlink.cli import flower_superlink
-
 from operation import process_group
+
+from . import private_superlink
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
     parent = int(sys.argv.pop(1))
     home = Path(os.environ[process_group.MARK])
     threading.Thread(target=_outlive, args=(parent, home), daemon=True).start()
-    flower_superlink()
+    private_superlink.serve()
 
 
 def _outlive(parent: int, home: Path) -> None:

@@ -1,4 +1,4 @@
-"""Flower's SuperLink with limits on its memory.
+"""The coordinator's SuperLink: private_superlink.py with limits on its memory.
 
 The SuperLink keeps models in its database. Its memory grows for other reasons: requests that wait
 for a rare garbage collection, the page caches of a dozen database connections, and freed blocks
@@ -12,7 +12,8 @@ import gc
 import sqlite3
 
 import flwr.superlink.main  # noqa: F401 (all that it imports, before the freeze)
-from flwr.superlink.cli import flower_superlink
+
+from . import private_superlink
 
 _DATABASE_CACHE_BYTES = 8 * 1024 * 1024  # of all connections together; Flower allows each 64 MB
 # Python's own are (700, 10, 10), and a full collection waits until a quarter of everything is new:
@@ -21,14 +22,14 @@ _COLLECT_AFTER = (500, 5, 2)
 
 
 def main() -> None:
-    """Serve as `flower-superlink` does."""
+    """Serve programs that have the secret."""
     with sqlite3.connect(":memory:") as connection:  # it holds for the whole process
         connection.execute(f"PRAGMA soft_heap_limit = {_DATABASE_CACHE_BYTES}")
     connection.close()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
-    flower_superlink()
+    private_superlink.serve()
 
 
 if __name__ == "__main__":

@@ -98,3 +98,18 @@ def test_a_new_file_never_overwrites_one(tmp_path: Path) -> None:
         files.write_new(tmp_path / "secret", b"second")
 
     assert (tmp_path / "secret").read_bytes() == b"first"
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o604, 0o602])
+def test_a_file_is_private_if_nobody_else_has_any_right(tmp_path: Path, mode: int) -> None:
+    files.write_new(tmp_path / "file", b"x", mode=mode)
+
+    assert files.is_private(tmp_path / "file") == (mode in (0o600, 0o400))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_is_not_private(tmp_path: Path) -> None:
+    files.write_new(tmp_path / "file", b"x")
+    os.chown(tmp_path / "file", 54321, 54321)
+
+    assert not files.is_private(tmp_path / "file")

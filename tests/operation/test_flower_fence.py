@@ -16,7 +16,7 @@ import pytest
 from flwr.app import Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from operation.flower import environment
+from operation.flower import environment, text
 from operation.flower.grid import set_message_id, set_task_identity
 from operation.flower.logger import log
 
@@ -35,6 +35,7 @@ PUBLIC = {
 NON_PUBLIC = {
     "flwr.app.message": {"remove_content_from_message"},
     "flwr.cli.build": {"build_fab_from_files"},
+    "flwr.common.constant": {"ACCESS_TOKEN_KEY"},
     "flwr.common.serde": {"fab_to_proto", "message_to_proto"},
     "flwr.proto.control_pb2": {
         "ListNodesRequest",
@@ -56,6 +57,7 @@ NON_PUBLIC = {
     "flwr.proto.message_pb2": {"ObjectTree"},
     "flwr.proto.node_pb2": {"Node"},
     "flwr.proto.runtime_pb2": {"AcquireTaskRequest"},
+    "flwr.supercore.auth.typing": {"AccountInfo"},
     "flwr.supercore.constant": {"TaskType"},
     "flwr.supercore.control": {"ControlHttpClient"},
     "flwr.supercore.fab": {"Fab"},
@@ -74,13 +76,20 @@ NON_PUBLIC = {
         "push_objects",
     },
     "flwr.supercore.interceptors": {"RuntimeVersionHttpInterceptor"},
+    "flwr.supercore.interceptors.http": {"SuperExecAuthHttpInterceptor"},
     "flwr.supercore.interceptors.http.runtime_version": {"RuntimeVersionHttpInterceptor"},
     "flwr.supercore.primitives.asymmetric": {"public_key_to_bytes"},
+    "flwr.supercore.protobuf.client": {"ProtobufCall", "ProtobufRequestContext"},
     "flwr.supercore.retry": {"make_simple_http_retry_invoker"},
     "flwr.supercore.run": {"Run"},
     "flwr.supercore.runtime": {"RuntimeHttpClient"},
     "flwr.supercore.task_identity": {"TaskIdentity"},
-    "flwr.superlink.cli": {"flower_superlink"},
+    "flwr.superlink.auth_plugin": {"NoOpControlAuthnPlugin"},
+    "flwr.superlink.cli.flower_superlink": {
+        "_parse_superlink_lifespan_config",
+        "_run_superlink_http_api",
+    },
+    "flwr.superlink.config_loader": {"SuperLinkLifespanConfig"},
     "flwr.superlink.main": set[str](),
     "flwr.supernode.fleet_http_client": {"FleetHttpClient"},
     "flwr.supernode.node_auth_http_interceptor": {"NodeAuthHttpInterceptor"},
@@ -190,9 +199,20 @@ def test_flower_reads_every_variable_that_is_set_for_it() -> None:
     assert {name for name in variables if f'"{name}"' not in source} == set()
 
 
+def test_flower_has_every_option_and_log_line_that_is_relied_on() -> None:
+    source = "".join(
+        path.read_text(encoding="utf-8")
+        for name in ("supernode", "supercore")
+        for path in Path(flwr.__path__[0], name).rglob("*.py")
+    )
+
+    for words in (text.SECRET_OPTION, text.RECEIVED, text.REPLYING, *text.DONE):
+        assert words in source
+
+
 def test_nothing_heavy_comes_with_the_light_modules() -> None:
     script = (
-        "import sys\nimport operation.flower.environment, operation.flower.logger\n"
+        "import sys\nfrom operation.flower import environment, logger, text\n"
         "print(*{name.partition('.')[0] for name in sys.modules})\n"
     )
 

@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,8 +11,11 @@ from operation import signals
 
 
 @pytest.fixture(params=signals.ENDING, ids=lambda number: signal.Signals(number).name)
-def number(request: pytest.FixtureRequest) -> int:
-    return int(request.param)
+def number(request: pytest.FixtureRequest) -> Iterator[int]:
+    """A signal with a handler: where the tests are a shell's background job, SIGINT is ignored."""
+    handler = signal.signal(request.param, signal.default_int_handler)
+    yield int(request.param)
+    signal.signal(request.param, handler)
 
 
 @pytest.fixture
