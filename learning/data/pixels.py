@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from learning.data.examples import DataError
 from learning.data.options import ImageMode
-from learning.data.sources import read_bytes
+from learning.data.sources import check_file, read_bytes
+
+_MOST_BYTES = 256 << 20  # of a file
+# A mammogram has 20 million. A file of 2 MB can be unpacked to a hundred times as many.
+_MOST_PIXELS = 50_000_000
+# Pillow knows others, which start programs.
+_FORMATS = ("BMP", "JPEG", "PNG", "TIFF", "WEBP")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,12 +37,17 @@ def read_images(paths: Sequence[Path], *, size: int, mode: ImageMode) -> Picture
 
     With mode auto the images are grey if all of them are, else rgb.
     """
-    stats = [path.stat() for path in paths]
-    # Modification time and size are part of the cache key.
-    keys = tuple(
-        (str(path), stat.st_mtime_ns, stat.st_size) for path, stat in zip(paths, stats, strict=True)
-    )
-    return _read_images(keys, size, mode)
+    keys, problems = [], []
+    for path in paths:
+        try:
+            found = check_file(path, _MOST_BYTES)
+            # Modification time and size are part of the cache key.
+            keys.append((str(path), found.st_mtime_ns, found.st_size))
+        except DataError as error:
+            problems.append(str(error))
+    if problems:
+        raise DataError(*problems)
+    return _read_images(tuple(keys), size, mode)
 
 
 @lru_cache(maxsize=2)
@@ -44,7 +55,7 @@ def _read_images(keys: tuple[tuple[str, int, int], ...], size: int, mode: ImageM
     images, digests, problems = [], [], []
     for name, _modified, _length in keys:
         try:
-            content = read_bytes(Path(name))
+            content = read_bytes(Path(name), _MOST_BYTES)
             images.append(decode(content, name, size, mode))
             digests.append(hashlib.sha256(content).hexdigest())
         except DataError as error:
@@ -59,10 +70,12 @@ def decode(content: bytes, name: str, size: int, mode: ImageMode) -> NDArray[np.
     from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(content)) as image:
+        with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
             # Lets a JPEG decoder skip detail far below the requested size: the published X-rays
             # are 10 times as large as needed.
             image.draft(None, (2 * size, 2 * size))
+            if image.width * image.height > _MOST_PIXELS:
+                raise Image.DecompressionBombError
             image.load()
             if image.mode in ("I", "F") or image.mode.startswith("I;"):
                 raise DataError(
@@ -76,6 +89,8 @@ def decode(content: bytes, name: str, size: int, mode: ImageMode) -> NDArray[np.
             pixels = np.asarray(converted, dtype=np.uint8)
     except DataError:
         raise
+    except Image.DecompressionBombError as error:
+        raise DataError(f"{name}: more than {_MOST_PIXELS:,} pixels; save it smaller") from error
     except Exception as error:
         # PIL's decoders raise many kinds of errors on damaged files.
         raise DataError(f"{name}: not a readable image; replace or remove it") from error

@@ -1,10 +1,24 @@
 """The expected location and the publisher of each data set's files."""
 
+import errno
+import io
 import os
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from learning.data.examples import DataError
+
+_MOST_BYTES = 1 << 30
+# Reading some of them never ends.
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
 
 
 @dataclass(frozen=True)
@@ -53,19 +67,55 @@ def require(name: str, folder: Path | None) -> Path:
     return folder
 
 
-def read_bytes(path: Path) -> bytes:
-    """Return a file's content; raise a DataError if it can't be read."""
+def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
+    """Return a file's content; raise a DataError if it can't be read or has more bytes."""
+    check_file(path, most)
     try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file; put it there or correct data-dir") from error
+        # It may have been replaced since: opening a pipe must not wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise DataError(f"{path}: not a regular file; remove it from the data")
+            return file.read(most)
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; make it readable") from error
+        raise _unreadable(path, error) from error
+
+
+def check_file(path: Path, most: int = _MOST_BYTES) -> os.stat_result:
+    """Return what the system knows about a file; raise a DataError if it should not be read."""
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    for kind, name in _KINDS.items():
+        if stat.S_IFMT(found.st_mode) == kind:
+            raise DataError(f"{path}: {name} instead of a file; remove it from the data")
+    if found.st_size > most:
+        raise DataError(
+            f"{path}: {found.st_size} bytes, more than the {most} that are read; split it or "
+            "leave out what the study does not use"
+        )
+    return found
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    match error.errno:
+        case errno.ENOENT:
+            return DataError(f"{path}: no such file; put it there or correct data-dir")
+        case errno.ELOOP:
+            return DataError(f"{path}: a link that leads back to itself; remove it from the data")
+    return DataError(f"{path}: {error.strerror}; make it readable")
 
 
 def read_text(path: Path) -> str:
     """Return a file's text without a byte-order mark, which spreadsheets write."""
+    return "".join(read_lines(path))
+
+
+def read_lines(path: Path, most: int = _MOST_BYTES) -> Iterator[str]:
+    """Yield a file's lines with their ends; decoded at once, a large file would not fit."""
+    data = io.BytesIO(read_bytes(path, most))
     try:
-        return read_bytes(path).decode("utf-8-sig")
+        yield from io.TextIOWrapper(data, encoding="utf-8-sig", newline="")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not UTF-8 text; save it in the encoding UTF-8") from error

@@ -40,6 +40,15 @@ def build(
         return model.create(shape, classes, **values)
 
 
+def count_parameters(
+    name: str, *, shape: Shape, classes: int, options: Mapping[str, object]
+) -> int:
+    """Return how many numbers a model's state has, without allocating them."""
+    with torch.device("meta"):
+        network = build(name, shape=shape, classes=classes, options=options, seed=0)
+    return sum(tensor.numel() for tensor in network.state_dict().values())
+
+
 def names() -> tuple[str, ...]:
     """Return all model names: the built-in models, then the installed plug-ins."""
     return (*_BUILT_IN, *(name for name in plug_ins.installed() if name not in _BUILT_IN))

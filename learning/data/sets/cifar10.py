@@ -15,7 +15,7 @@ from learning.data.examples import DataError, Dataset, Examples
 from learning.data.options import DataOptions
 from learning.data.pixels import decode, stack
 from learning.data.scale import scale_pixels
-from learning.data.sources import read_bytes, require
+from learning.data.sources import check_file, read_bytes, require
 
 CLASSES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
@@ -26,6 +26,7 @@ _MEAN, _DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 _SIZE = 32
 _RECORD = 1 + 3 * _SIZE * _SIZE
+_MOST_UNPACKED = 1 << 30  # 60,000 images of 3 kB are a fifth of it
 
 _Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
@@ -40,7 +41,7 @@ def cifar10(folder: Path | None, _seed: int, _options: DataOptions) -> Dataset:
         train = _read_binary([binary / f"data_batch_{number}.bin" for number in range(1, 6)])
         test = _read_binary([binary / "test_batch.bin"])
     elif len(zips) == 1:
-        stat = zips[0].stat()
+        stat = check_file(zips[0])
         train, test = _read_zip(zips[0], stat.st_mtime_ns, stat.st_size)
     else:
         raise DataError(_nothing_found(root, zips))
@@ -82,6 +83,11 @@ def _read_zip(path: Path, _modified: int, _size: int) -> tuple[_Part, _Part]:
     """Decode train/<class>/*.jpg and test/<class>/*.jpg; cached for the other hospitals."""
     try:
         with zipfile.ZipFile(path) as archive:
+            # An archive is unpacked no further than the sizes that it declares.
+            if sum(entry.file_size for entry in archive.infolist()) > _MOST_UNPACKED:
+                raise DataError(
+                    f"{path}: would take more than {_MOST_UNPACKED} bytes unpacked; fetch it again"
+                )
             content = {name: archive.read(name) for name in sorted(archive.namelist())}
     except (zipfile.BadZipFile, zlib.error, OSError, RuntimeError) as error:
         raise DataError(f"{path}: not a readable zip file; fetch it again") from error

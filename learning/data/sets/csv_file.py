@@ -1,8 +1,8 @@
 """A user's own table: one csv file with a line for each example, numbers and a label."""
 
 import csv
-import io
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,14 @@ from learning.data.examples import DataError, Dataset, Examples
 from learning.data.options import DataOptions
 from learning.data.partition.groups import GROUP_COLUMNS, set_apart, unite
 from learning.data.scale import standardise
-from learning.data.sources import read_text, require
+from learning.data.sources import read_lines, require
 
 _SHOWN_LINES = 5
+_SHOWN_COLUMNS = 20
+# Gene expression has tens of thousands of columns, methylation most of a million.
+_MOST_COLUMNS = 1_000_000
+_MOST_BYTES = 4 << 30
+_EMPTY = "is empty; fill it or remove the line"
 
 
 def csv_file(folder: Path | None, seed: int, options: DataOptions) -> Dataset:
@@ -26,56 +31,46 @@ def csv_file(folder: Path | None, seed: int, options: DataOptions) -> Dataset:
     train the same model.
     """
     path = _only_csv(require("csv", folder))
-    table = _read(path)
-    grouping = _group_columns(table, options.group_column)
-    hospital_column = [options.hospital_column] if options.hospital_column else []
-    for setting, columns in (
-        ("label-column", [options.label_column]),
-        ("hospital-column", hospital_column),
-        ("group-column", grouping),
-    ):
-        for column in columns:
-            table.require(column, setting)
-
-    # A patient's number is never a feature, even when patients need not stay together.
-    others = {options.label_column, *hospital_column, *grouping, *GROUP_COLUMNS}
-    names = sorted(set(table.header) - others)
-    if not names:
-        raise DataError(f"{path}: no columns besides {', '.join(table.header)}; add features")
-    values = np.array([table.numbers(name) for name in names], dtype=np.float64).T
-    found = set(table.filled(options.label_column)) - {""}
+    table = _read(path, options)
+    label, hospital = options.label_column, options.hospital_column
+    found = set(table.texts[label]) - {""}
     classes = options.classes or tuple(_in_order(found))
-    labels = table.labels(options.label_column, classes)
-    groups = unite(*[table.column(name) for name in grouping]) if grouping else None
-    hospitals = (
-        np.array(table.filled(hospital_column[0]), dtype=np.str_) if hospital_column else None
-    )
+    labels = table.labels(label, classes)
+    groups = unite(*[table.texts[name] for name in table.grouping]) if table.grouping else None
+    hospitals = np.array(table.texts[hospital], dtype=np.str_) if hospital else None
     table.problems.raise_if_any()
     if len(classes) < 2:
         raise DataError(
-            f"{path}: only one class in column {options.label_column!r}; name all of the study's "
+            f"{path}: only one class in column {label!r}; name all of the study's "
             "classes with the setting classes"
         )
 
     pool, test = set_apart(len(labels), groups, options.test_fraction, seed)
+    values = table.values
     features = standardise(values, pool) if options.standardise else values.astype(np.float32)
     examples = Examples(features, labels, groups, hospitals)
     return Dataset("csv", examples.take(pool), examples.take(test), classes)
 
 
 class _Problems:
-    """What is wrong in which lines of a file, to be reported all at once."""
+    """What is wrong in which lines of a file, to be reported all at once.
+
+    Messages name a cell's position, never its value: it may be private.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lines: dict[str, dict[int, None]] = {}  # by text, in order and without repetition
+        # By the column's rank and the text, without repetition.
+        self._lines: dict[tuple[int, str], dict[int, None]] = {}
 
-    def add(self, line: int, text: str) -> None:
-        self._lines.setdefault(text, {})[line] = None
+    def add(self, line: int, text: str, *, rank: int = -1) -> None:
+        self._lines.setdefault((rank, text), {})[line] = None
 
     def raise_if_any(self) -> None:
-        if self._lines:
-            raise DataError(*(self._in_words(text, list(at)) for text, at in self._lines.items()))
+        """Report all problems, those of one column together."""
+        ordered = sorted(self._lines.items(), key=lambda item: (item[0][0], next(iter(item[1]))))
+        if ordered:
+            raise DataError(*(self._in_words(text, list(at)) for (_, text), at in ordered))
 
     def _in_words(self, text: str, lines: list[int]) -> str:
         first, *others = lines
@@ -89,54 +84,23 @@ class _Problems:
 
 @dataclass(frozen=True)
 class _Table:
-    """The cells of a file. Messages name a cell's position, never its value: it may be private."""
+    """The cells of a file: texts of the columns that are no features, numbers of those that are."""
 
-    path: Path
-    header: list[str]
-    rows: list[list[str]]
+    names: list[str]
+    grouping: list[str]
     lines: list[int]
+    texts: dict[str, list[str]]
+    values: NDArray[np.float64]
     problems: _Problems
-
-    def require(self, column: str, setting: str) -> None:
-        if column not in self.header:
-            raise DataError(
-                f"{self.path}: no column {column!r}; set {setting} to one of its "
-                f"comma-separated columns: {', '.join(self.header)}"
-            )
-
-    def column(self, name: str) -> list[str]:
-        at = self.header.index(name)
-        return [row[at].strip() for row in self.rows]
-
-    def filled(self, name: str) -> list[str]:
-        cells = self.column(name)
-        for row, cell in enumerate(cells):
-            if not cell:
-                self._add(row, name, "is empty; fill it or remove the line")
-        return cells
-
-    def numbers(self, name: str) -> list[float]:
-        numbers = []
-        for row, cell in enumerate(self.filled(name)):
-            try:
-                number = float(cell)
-            except ValueError:
-                number = math.nan
-            if cell and not math.isfinite(number):
-                self._add(row, name, "is not a number; correct it or remove the column")
-            numbers.append(number)
-        return numbers
 
     def labels(self, name: str, classes: Sequence[str]) -> NDArray[np.int64]:
         position = {label: index for index, label in enumerate(classes)}
-        cells = self.column(name)
-        for row, cell in enumerate(cells):
+        cells = self.texts[name]
+        for line, cell in zip(self.lines, cells, strict=True):
             if cell and cell not in position:
-                self._add(row, name, f"is none of the classes {', '.join(classes)}")
+                text = f"column {name!r} is none of the classes {', '.join(classes)}"
+                self.problems.add(line, text, rank=len(self.names))
         return np.array([position.get(cell, -1) for cell in cells], dtype=np.int64)
-
-    def _add(self, row: int, column: str, what: str) -> None:
-        self.problems.add(self.lines[row], f"column {column!r} {what}")
 
 
 def _only_csv(place: Path) -> Path:
@@ -151,40 +115,122 @@ def _only_csv(place: Path) -> Path:
     return found[0]
 
 
-def _read(path: Path) -> _Table:
-    reader = csv.reader(io.StringIO(read_text(path), newline=""))
-    header, rows, lines = [], [], []
+def _read(path: Path, options: DataOptions) -> _Table:
+    """Read the table row by row: as text, the cells of wide ones would not fit into memory."""
+    reader = csv.reader(read_lines(path, _MOST_BYTES))
     problems = _Problems(path)
+    lines: list[int] = []
     try:
         header = [name.strip() for name in next(reader, [])]
-        if len(header) == 1 and ";" in header[0]:
-            raise DataError(
-                f"{path}: separated by semicolons; save it with commas between the cells, and "
-                "numbers with a decimal point"
-            )
+        _check_header(path, header)
+        grouping = _group_columns(header, options.group_column)
+        label, hospital = options.label_column, options.hospital_column
+        for setting, names in (
+            ("label-column", [label]),
+            ("hospital-column", [hospital] if hospital else []),
+            ("group-column", grouping),
+        ):
+            for name in names:
+                _require(path, header, name, setting)
+        texts: dict[str, list[str]] = {name: [] for name in (label, hospital, *grouping) if name}
+        filled = {name for name in (label, hospital) if name}
+        # A patient's number is never a feature, even when patients need not stay together.
+        features = _Features(path, header, {*texts, *GROUP_COLUMNS}, problems)
+        position = {name: at for at, name in enumerate(header)}
         for row in reader:
             if len(row) not in (0, len(header)):
                 text = f"{len(row)} cells where the header has {len(header)}; correct the line"
                 problems.add(reader.line_num, text)
             elif row:
-                rows.append(row)
                 lines.append(reader.line_num)
+                features.add(row, reader.line_num)
+                for name, cells in texts.items():
+                    cells.append(row[position[name]].strip())
+                    if name in filled and not cells[-1]:
+                        text = f"column {name!r} {_EMPTY}"
+                        problems.add(reader.line_num, text, rank=len(features.names))
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num}: {error}; correct the line") from error
-    twice = sorted({name for name in header if header.count(name) > 1})
+    if not lines:
+        problems.raise_if_any()
+        raise _no_examples(path)
+    return _Table(features.names, grouping, lines, texts, np.stack(features.rows), problems)
+
+
+class _Features:
+    """The columns that are features, in the order of their names, as numbers."""
+
+    def __init__(self, path: Path, header: list[str], others: set[str], problems: _Problems):
+        self.names = sorted(set(header) - others)
+        if not self.names:
+            raise DataError(f"{path}: no columns besides {_some(header)}; add features")
+        position = {name: at for at, name in enumerate(header)}
+        self._positions = [position[name] for name in self.names]
+        self._problems = problems
+        self.rows: list[NDArray[np.float64]] = []
+
+    def add(self, row: list[str], line: int) -> None:
+        cells = [row[at] for at in self._positions]
+        try:
+            numbers = np.array(list(map(float, cells)))
+        except ValueError:
+            numbers = np.full(len(cells), math.nan)
+        if not np.isfinite(numbers).all():
+            self._diagnose(cells, line)
+        self.rows.append(numbers)
+
+    def _diagnose(self, cells: list[str], line: int) -> None:
+        for rank, (name, cell) in enumerate(zip(self.names, map(str.strip, cells), strict=True)):
+            try:
+                is_fine = math.isfinite(float(cell))
+            except ValueError:
+                is_fine = False
+            if not is_fine:
+                what = "is not a number; correct it or remove the column" if cell else _EMPTY
+                self._problems.add(line, f"column {name!r} {what}", rank=rank)
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    if not header:
+        raise _no_examples(path)
+    if len(header) == 1 and ";" in header[0]:
+        raise DataError(
+            f"{path}: separated by semicolons; save it with commas between the cells, and "
+            "numbers with a decimal point"
+        )
+    if len(header) > _MOST_COLUMNS:
+        raise DataError(
+            f"{path}: {len(header)} columns, more than {_MOST_COLUMNS}; leave out those that the "
+            "study does not use"
+        )
+    twice = sorted(name for name, count in Counter(header).items() if count > 1)
     if twice:
         raise DataError(f"{path}: column {twice[0]!r} is there twice; rename or remove one")
-    if not rows:
-        problems.raise_if_any()
-        raise DataError(f"{path}: no examples in it; expected a header and a line for each")
-    return _Table(path, header, rows, lines, problems)
 
 
-def _group_columns(table: _Table, setting: str) -> list[str]:
+def _require(path: Path, header: list[str], column: str, setting: str) -> None:
+    if column not in header:
+        raise DataError(
+            f"{path}: no column {column!r}; set {setting} to one of its "
+            f"comma-separated columns: {_some(header)}"
+        )
+
+
+def _some(header: list[str]) -> str:
+    more = len(header) - _SHOWN_COLUMNS
+    shown = ", ".join(header[:_SHOWN_COLUMNS])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _no_examples(path: Path) -> DataError:
+    return DataError(f"{path}: no examples in it; expected a header and a line for each")
+
+
+def _group_columns(header: list[str], setting: str) -> list[str]:
     if setting == "none":
         return []
     if setting == "auto":
-        return [name for name in GROUP_COLUMNS if name in table.header]
+        return [name for name in GROUP_COLUMNS if name in header]
     return [setting]
 
 

@@ -1,6 +1,7 @@
 """MNIST from its idx files, gzipped or not, laid out as torchvision does."""
 
 import gzip
+import io
 import math
 import zlib
 from pathlib import Path
@@ -13,6 +14,7 @@ from learning.data.options import DataOptions
 from learning.data.scale import scale_pixels
 from learning.data.sources import SOURCES, read_bytes, require
 
+_MOST_UNPACKED = 100_000_000  # the training images are 47 MB
 # Of the 60,000 training images, on the scale from 0 to 1.
 _MEAN, _DEVIATION = (0.1307,), (0.3081,)
 
@@ -66,8 +68,15 @@ def _content(path: Path) -> tuple[Path, bytes]:
             f"it comes from {SOURCES['mnist'].publisher}"
         )
     try:
-        return zipped, gzip.decompress(read_bytes(zipped))
+        with gzip.GzipFile(fileobj=io.BytesIO(read_bytes(zipped))) as file:
+            content = file.read(_MOST_UNPACKED + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(
             f"{zipped}: not a complete gzip file; fetch it again from {SOURCES['mnist'].publisher}"
         ) from error
+    if len(content) > _MOST_UNPACKED:
+        raise DataError(
+            f"{zipped}: more than {_MOST_UNPACKED} bytes unpacked; fetch it again from "
+            f"{SOURCES['mnist'].publisher}"
+        )
+    return zipped, content
