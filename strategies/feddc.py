@@ -174,7 +174,7 @@ class FedDC(Strategy):
                 # Aggregation: every hospital drawn continues from the aggregate.
                 models = session.contributions(plan, answers)
                 aggregate, metrics = wrapped.aggregate(list(models.values()))
-                session.store_aggregate(plan, models, aggregate)
+                session.store_aggregate(plan, answers, aggregate)
                 result.train_metrics_clientapp[leg.number] = metrics
                 if evaluate_fn and (found := evaluate_fn(leg.number, to_record(aggregate))):
                     result.evaluate_metrics_serverapp[leg.number] = found

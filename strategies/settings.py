@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from protocol.descriptor import Init
-from protocol.schedule import Schedule
+from protocol.schedule import Schedule, schedule_seed
 from strategies.routing.permutation import Permutation
 
 Weighting = Literal["equal", "examples", "chain-examples"]
@@ -52,7 +52,7 @@ class FedDCSettings:
             self.aggregation_period,
             ramp=options.ramp,
             tail=options.tail,
-            secret=route_seed if options.random else None,
+            secret=schedule_seed(route_seed) if options.random else None,
         )
 
     @property

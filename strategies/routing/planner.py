@@ -102,6 +102,8 @@ class Planner:
         catches up on the missed rounds when it is drawn next.
     route_seed
         The coordinator's secret: cohorts and permutations follow from it.
+    aggregates_as
+        How requests carry an aggregate: as a model, or as the sum that hospitals check.
     """
 
     def __init__(
@@ -113,7 +115,9 @@ class Planner:
         permutation: Permutation,
         fraction: float,
         route_seed: bytes,
+        aggregates_as: Carries = Carries.AGGREGATE,
     ) -> None:
+        self._aggregates_as = aggregates_as
         self.hospitals = hospitals
         self.last_leg = last_leg
         self.permutation = permutation
@@ -185,7 +189,7 @@ class Planner:
         for hospital in plan.drawn:
             self.lost_chains += self._models_at(hospital) - (hospital in answered)
             self._parked.pop(hospital, None)
-            self._queues[hospital] = deque([QueuedModel(Carries.AGGREGATE, aggregate, Chain())])
+            self._queues[hospital] = deque([QueuedModel(self._aggregates_as, aggregate, Chain())])
 
     def stayed(self, models: Mapping[Position, ModelRef]) -> None:
         """Account for a round after which models stay where they were trained."""
@@ -218,7 +222,7 @@ class Planner:
         self._next_round = [next_round] * hospitals
         self._parked.clear()
         self._queues = [
-            deque([QueuedModel(Carries.AGGREGATE, aggregate, Chain())]) for _ in range(hospitals)
+            deque([QueuedModel(self._aggregates_as, aggregate, Chain())]) for _ in range(hospitals)
         ]
 
     def change_members(
@@ -236,7 +240,7 @@ class Planner:
         queues = []
         for old in former:
             if old is None:
-                queues.append(deque([QueuedModel(Carries.AGGREGATE, aggregate, Chain())]))
+                queues.append(deque([QueuedModel(self._aggregates_as, aggregate, Chain())]))
                 continue
             queues.append(self._queues[old])
             for queued in self._queues[old]:

@@ -3,18 +3,24 @@
 Models go to the spool as they arrive: together they may be larger than memory.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from protocol.messages import Refusal, RefusalCode, Trained
+from protocol import envelope
+from protocol.messages import Masked, Refusal, RefusalCode, Trained
 from protocol.model_bytes import ModelBytesError, ModelState, Wire
+from protocol.model_size import Layout, ModelSize, layout_of, model_size, optimizer_layouts
 from protocol.schedule import Ending
+from protocol.secure_sum.total import LastAggregate
 from strategies.identifiers import HospitalName, Position
 from strategies.routing.planner import ModelRef, Plan
 
 from .exchange import NOT_CONNECTED, Answer
 from .members import Members
+from .secure_average import SecureAverage
 from .spool import Spool
 
 # The model is whole, but not for this recipient: it can go to another.
@@ -25,7 +31,7 @@ _BROKEN = {
     RefusalCode.MODEL_MISMATCH,
     RefusalCode.NOT_FINITE,
     RefusalCode.REPLAYED,
-    RefusalCode.ROUNDS_REFUSED,
+    RefusalCode.AGAINST_SCHEDULE,
     RefusalCode.AGAINST_POLICY,
     RefusalCode.OLD_LEG,
     RefusalCode.CONFLICTING_REQUEST,
@@ -41,17 +47,47 @@ class Expected:
     model: ModelState
     wire: Wire
     sealed: bool
+    names_aggregate: bool  # handed-over models come with the name of the sender's last aggregate
+
+    @cached_property
+    def size(self) -> ModelSize:
+        """The exact size of a model that is sent for aggregation."""
+        return model_size(*self._layouts, {}, wire=self.wire)
+
+    @cached_property
+    def hand_over_lengths(self) -> frozenset[int]:
+        """The lengths that a handed-over model can have: one for each kind of optimiser state."""
+        parameters, buffers = self._layouts
+        overhead = envelope.OVERHEAD if self.sealed else 0
+        overhead += LastAggregate.BYTES if self.names_aggregate else 0
+        return frozenset(
+            model_size(parameters, buffers, optimizer, wire=self.wire).total + overhead
+            for optimizer in optimizer_layouts(parameters)
+        )
+
+    @property
+    def _layouts(self) -> tuple[Layout, Layout]:
+        return layout_of(self.model.parameters), layout_of(self.model.buffers)
 
 
 class LegAnswers:
     """The outcome of one leg's requests, by the hospitals' position.
 
     A model sent for aggregation must have the expected tensors, all finite, in the agreed number
-    format; the coordinator does not look into a handed-over one.
+    format; the coordinator does not look into a handed-over one. Of a `secure_sum` only the sum of
+    the models is kept.
     """
 
-    def __init__(self, plan: Plan, members: Members, expected: Expected, spool: Spool) -> None:
-        self.trained: dict[Position, Trained] = {}  # without their models
+    def __init__(
+        self,
+        plan: Plan,
+        members: Members,
+        expected: Expected,
+        spool: Spool,
+        secure_sum: SecureAverage | None = None,
+    ) -> None:
+        self.trained: dict[Position, Trained | Masked] = {}  # without their models
+        self._secure_sum = secure_sum
         self.models: dict[Position, ModelRef] = {}
         self.missing = absent(plan)
         self.declined: set[Position] = set()
@@ -79,12 +115,24 @@ class LegAnswers:
             self.models[hospital] = ModelRef(f"{kind}-{reply.leg}-{hospital}", sealed_in)
             self._spool.put(self.models[hospital].name, reply.payload)
             self.trained[hospital] = reply.model_copy(update={"payload": b""})
+        elif isinstance(reply, Masked):
+            self.trained[hospital] = reply.model_copy(update={"payload": b""})
         if isinstance(reply, Refusal):
             self.declined |= {hospital} if reply.code in _DECLINED else set()
             self.broken |= {hospital} if reply.code in _BROKEN else set()
             self.ahead_of_journal |= {hospital} if reply.code in _AHEAD else set()
         light = None if reply is None else reply.model_copy(update={"payload": b""})
         self._answers[name] = replace(answer, reply=light)
+
+    def restore(self, survivors: Collection[str]) -> None:
+        """Take the survivors of a secure sum as answered, in a run that is resumed after it."""
+        for hospital, leg in self._legs.items():
+            if self._members.names[hospital] in survivors:
+                self.trained[hospital] = Masked(leg=leg)
+                # When they answered, and how long it took, is not known any more.
+                self._answers[self._members.names[hospital]] = Answer(Masked(leg=leg), "", 0, 0, 0)
+            else:
+                self.missing[hospital] = "did not answer in time"
 
     @property
     def by_name(self) -> dict[HospitalName, Answer]:
@@ -93,10 +141,18 @@ class LegAnswers:
 
     def _problem(self, hospital: Position, answer: Answer) -> str:
         reply = answer.reply
+        if self._secure_sum is not None:
+            if not isinstance(reply, Masked) or reply.leg != self._legs[hospital]:
+                return answer.problem or "unexpected reply type"
+            return self._secure_sum.accept(self._members.names[hospital], reply)
         if not isinstance(reply, Trained) or reply.leg != self._legs[hospital]:
             return answer.problem or "unexpected reply type"
         if self._ending is Ending.HAND_OVER:
-            return "" if reply.sealed == self._expected.sealed else "did not seal its model"
+            if reply.sealed != self._expected.sealed:
+                return "did not seal its model"
+            lengths = self._expected.hand_over_lengths
+            is_possible = len(reply.payload) in lengths
+            return "" if is_possible else f"sent {len(reply.payload)} bytes, not one of its models"
         return _difference(reply.payload, self._expected)
 
 
@@ -107,6 +163,7 @@ def absent(plan: Plan) -> dict[Position, str]:
 
 def _difference(payload: bytes, expected: Expected) -> str:
     try:
+        expected.size.check(payload)
         model = ModelState.from_bytes(payload, wire=expected.wire)
     except ModelBytesError as error:
         return f"sent no model: {error}"

@@ -5,7 +5,7 @@ from logging import WARNING
 from flwr.serverapp import Grid
 
 from operation.flower.logger import log
-from protocol.messages import Hello, Introduction
+from protocol.messages import ANY_HOSPITAL, Hello, Introduction, Reply, decode_signed_reply
 from protocol.study.roster import Roster
 from strategies.identifiers import HospitalName, NodeId, Position
 
@@ -64,10 +64,18 @@ def _introduced(members: Members, nodes: list[NodeId], timeout: float) -> dict[P
             f"{len(nodes)} hospitals are connected, but the study has {len(roster.names)}: "
             "set hospitals to the number of SuperNodes"
         )
-    hello = WholeRequest("hello", members.sign(Hello()))
+    hello = WholeRequest("hello", members.sign(Hello(), ANY_HOSPITAL))
     found: dict[str, NodeId] = {}
     requests = dict.fromkeys(nodes, hello)
-    for node, answer in members.exchange.send(requests, timeout=timeout, group="hello"):
+
+    def read(node: NodeId, request: bytes, data: bytes) -> Reply:
+        claim = decode_signed_reply(data)
+        if not isinstance(claim, Introduction) or roster.identity_of(claim.hospital) is None:
+            return claim  # told apart below
+        return members.read(claim.hospital, request, data)
+
+    sent = members.exchange.send(requests, read=read, timeout=timeout, group="hello")
+    for node, answer in sent:
         if not isinstance(answer.reply, Introduction):
             raise ExperimentFailed(f"node {node} did not introduce itself: {answer.problem}")
         name = answer.reply.hospital

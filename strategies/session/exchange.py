@@ -1,14 +1,15 @@
 """Sends requests over Flower's Grid and yields each hospital's reply, or the reason for none."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from operation.clock import Clock
-from protocol.messages import MessageError, Refusal, Reply, decode_reply
+from protocol.messages import MessageError, Refusal, Reply
 from protocol.records import from_records, to_records
 from strategies.identifiers import NodeId
 
@@ -42,6 +43,10 @@ class Answer:
     bytes_up: int
 
 
+# Returns the reply in a message of a node's, if the hospital signed it as its answer to the request
+# of this digest; else raises a MessageError.
+ReadReply = Callable[[NodeId, bytes, bytes], Reply]
+
 NOT_CONNECTED = Answer(None, "not connected", 0.0, 0, 0)
 
 
@@ -60,6 +65,7 @@ class Outgoing(Protocol):
 class _Sent:
     message: str  # Flower's id
     key: str
+    digest: bytes = field(repr=False)
     at: float
     expires: float
     size: int
@@ -94,12 +100,13 @@ class Exchange:
         self,
         requests: Mapping[NodeId, Outgoing],
         *,
+        read: ReadReply,
         timeout: float,
         group: str,
         enough: Callable[[], bool] = lambda: True,
         on_unanswered: Callable[[list[NodeId], float], None] = lambda nodes, seconds: None,
     ) -> Iterator[tuple[NodeId, Answer]]:
-        """Send every node its request; yield each node's answer as it arrives.
+        """Send every node its request; yield each node's answer, as `read` reads it, on arrival.
 
         Waits at most `timeout` seconds. Nodes whose last request is overdue get only a grace period
         if, without them, there are `enough` answers. `on_unanswered` receives the nodes that have
@@ -129,7 +136,7 @@ class Exchange:
             if ready is not None and now - looked >= _LOOK_SECONDS:
                 ready, looked = ready | self._in_turn(waiting), now
             arrived = False
-            for node, answer in self._arrivals(list(waiting), ready, started):
+            for node, answer in self._arrivals(list(waiting), ready, started, read):
                 waiting.remove(node)
                 self._overdue.discard(node)
                 arrived = True
@@ -168,11 +175,16 @@ class Exchange:
         # together they may be larger than memory.
         ids = list(self._grid.push_messages([message]))
         if ids and ids[0]:  # a SuperLink gives an undeliverable message an empty id
-            copies.append(_Sent(ids[0], request.key, now, now + life, len(data)))
+            digest = hashlib.sha256(data).digest()
+            copies.append(_Sent(ids[0], request.key, digest, now, now + life, len(data)))
             self._notifier.message_sent(node)
 
     def _arrivals(
-        self, nodes: Iterable[NodeId], ready: frozenset[int] | None, started: float
+        self,
+        nodes: Iterable[NodeId],
+        ready: frozenset[int] | None,
+        started: float,
+        read: ReadReply,
     ) -> Iterator[tuple[NodeId, Answer]]:
         """Pull what has arrived; an error counts only when no copy of the request is left."""
         asked = {
@@ -190,21 +202,21 @@ class Exchange:
                     continue
                 node, sent = found
                 self._open[node].remove(sent)
-                answer = _read(message, self._clock.now() - started, sent.size)
+                answer = _answer(message, node, sent, self._clock.now() - started, read)
                 if answer.reply is not None or not self._open[node]:
                     self._open[node] = []
                     yield node, answer
 
 
-def _read(message: Message, seconds: float, bytes_down: int) -> Answer:
+def _answer(message: Message, node: NodeId, sent: _Sent, seconds: float, read: ReadReply) -> Answer:
     if message.has_error():
         code = message.error.code
         problem = f"{_FLOWER_ERRORS.get(code, '')}Flower error {code}"
-        return Answer(None, problem, seconds, bytes_down, 0)
+        return Answer(None, problem, seconds, sent.size, 0)
     try:
         data = from_records(message.content)
-        reply = decode_reply(data)
+        reply = read(node, sent.digest, data)
     except MessageError as error:
-        return Answer(None, f"unreadable reply: {error}", seconds, bytes_down, 0)
+        return Answer(None, f"unusable reply: {error}", seconds, sent.size, 0)
     problem = f"refused: {reply.code}" if isinstance(reply, Refusal) else ""
-    return Answer(reply, problem, seconds, bytes_down, len(data))
+    return Answer(reply, problem, seconds, sent.size, len(data))

@@ -1,13 +1,20 @@
 """The hospitals of an experiment, as the coordinator deals with them: by name, over signatures."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flwr.serverapp import Grid
 
 from protocol.audit_head import AuditHead
 from protocol.keys import Identity
-from protocol.messages import Request, sign_request
+from protocol.messages import (
+    MessageError,
+    Reply,
+    Request,
+    decode_signed_reply,
+    is_reply_by,
+    sign_request,
+)
 from protocol.study.roster import Roster
 from strategies.identifiers import HospitalName, NodeId, Position
 
@@ -75,8 +82,21 @@ class Members:
         nodes = {node.name: NodeId(node.node_id) for node in self.grid.get_nodes() if node.name}
         return {position: nodes[name] for position, name in self._by_position() if name in nodes}
 
-    def sign(self, request: Request) -> bytes:
-        return sign_request(request, self.coordinator)
+    def sign(self, request: Request, hospital: str) -> bytes:
+        """Address a request to a hospital, and sign it."""
+        study = self.roster.study
+        return sign_request(request, self.coordinator, study=study, hospital=hospital)
+
+    def read(self, hospital: str, request: bytes, data: bytes) -> Reply:
+        """Return a hospital's reply to the request of this digest, if the hospital signed it.
+
+        Otherwise raise a MessageError: whoever carries messages may have made it up.
+        """
+        identity = self.roster.identity_of(hospital) or b""
+        study = self.roster.study
+        if not is_reply_by(identity, data, study=study, hospital=hospital, request=request):
+            raise MessageError(f"the agent of {hospital} has not signed it as its answer")
+        return decode_signed_reply(data)
 
     def ask(
         self,
@@ -99,6 +119,7 @@ class Members:
         name_of = {node: name for name, node in node_of.items()}
         for node, answer in self.exchange.send(
             {node_of[name]: request for name, request in requests.items() if name in node_of},
+            read=lambda node, request, data: self.read(name_of[node], request, data),
             timeout=timeout,
             group=group,
             enough=enough,
@@ -117,10 +138,14 @@ class Members:
         answers = dict(self.ask(requests, timeout=timeout, group=group))
         return {name: answers[name] for name in self.names if name in requests}
 
-    def ask_all(self, request: Request, *, timeout: float) -> dict[HospitalName, Answer]:
-        """Send everyone the same request; return all answers, in roster order."""
-        signed = WholeRequest(request.kind, self.sign(request))
-        requests = dict.fromkeys(self.names, signed)
+    def ask_all(
+        self, request: Request, *, timeout: float, names: Sequence[HospitalName] = ()
+    ) -> dict[HospitalName, Answer]:
+        """Send everyone, or `names`, the same request; return all answers, in roster order."""
+        requests = {
+            name: WholeRequest(request.kind, self.sign(request, name))
+            for name in names or self.names
+        }
         return self.ask_each(requests, timeout=timeout, group=request.kind)
 
     def with_reasons(self, missing: Mapping[Position, str]) -> str:

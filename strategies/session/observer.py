@@ -18,7 +18,8 @@ class LegReport:
 
     `lost_chains` counts the models that were never aggregated, so far: closed by an aggregation
     while they waited, or refused for good. `missed_rounds` counts the rounds that models did not
-    train because their hospital did not answer.
+    train because their hospital did not answer. `figures` are means over the hospitals of a secure
+    sum, whose own ones nobody sees.
     """
 
     leg: Leg
@@ -30,6 +31,7 @@ class LegReport:
     lost_chains: int = 0
     missed_rounds: int = 0
     weights: Mapping[str, float] = field(default_factory=dict)
+    figures: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def answered(self) -> tuple[str, ...]:
@@ -43,6 +45,9 @@ class Observer:
         self, experiment: str, hospitals: Mapping[HospitalName, int | None], legs: int
     ) -> None:
         """The hospitals (name → examples) have agreed; the first leg follows."""
+
+    def waiting_for_approval(self, hospitals: Mapping[HospitalName, str], fingerprint: str) -> None:
+        """These hospitals can't begin yet, for the reason given; they approve this fingerprint."""
 
     def received(self, leg: Leg, hospital: str, model: StoredModel) -> None:
         """A hospital's own model came in for aggregation, readable by the coordinator."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from operation.clock import Clock
+from protocol.descriptor import Averaging
 from protocol.keys import Identity
 from protocol.randomness import SEED_BYTES
 from protocol.study.roster import Roster
@@ -31,14 +32,23 @@ class SealedStudy:
     route_seed, training_seed
         The two secrets: routes stay with the coordinator, training streams go to the hospitals.
         Random unless given.
+    first_model_from_seed
+        Whether `initial_arrays` are the model that hospitals build from the training seed
+        themselves. Otherwise the hospitals are sent it, and approve its digest with the rest.
     sealed
         Whether models are sealed for their recipients in hand-overs, so that nobody in between can
         read them. Real hospitals insist on it.
+    averaging
+        `secure`: in aggregations the coordinator learns only the sum of the models, which takes
+        three messages each way, and more than two thirds of the members. `plain`: it reads every
+        model that it aggregates, which hospitals must allow.
     quorum, quorum_wait
         Fraction of the drawn hospitals that must answer for a leg to count, and the seconds to wait
         for missing ones before the experiment ends with an error.
     start_timeout
         Seconds to wait at the start until every member is connected.
+    approval_wait
+        Seconds to wait until the operators of all hospitals have approved the experiment.
     journal
         Keeps the experiment's state. With a journal on disk a killed run can be resumed: call
         `start` on a new FedDC with the same settings, secrets, id and journal.
@@ -58,10 +68,13 @@ class SealedStudy:
     experiment: str = field(default_factory=lambda: secrets.token_hex(8))
     route_seed: bytes = field(default_factory=_new_seed, repr=False)
     training_seed: bytes = field(default_factory=_new_seed, repr=False)
+    first_model_from_seed: bool = False
     sealed: bool = True
+    averaging: Averaging = "plain"
     quorum: float = 0.5
     quorum_wait: float = 0.0
     start_timeout: float = 120.0
+    approval_wait: float = 14 * 86400.0
     journal: Journal = field(default_factory=Journal)
     newest_roster: Callable[[], Roster | None] = lambda: None
     notifier: ReplyNotifier | None = None

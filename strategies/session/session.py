@@ -5,16 +5,22 @@ is sent, so that a resumed run sends the same bytes and arrives at the same mode
 """
 
 import math
+from collections.abc import Mapping
 from logging import INFO, WARNING
 
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
 from operation.flower.logger import log
+from protocol.approval import approval_fingerprint
 from protocol.descriptor import Descriptor
-from protocol.messages import Carries
+from protocol.messages import Carries, Close, Trained, Vouch, Vouched
 from protocol.model_bytes import ModelState, Wire
-from protocol.schedule import Ending, Leg
+from protocol.model_size import layout_of
+from protocol.schedule import Ending, Leg, schedule_seed
+from protocol.secure_sum.secure_leg import SecureLeg, threshold
+from protocol.secure_sum.total import LastAggregate
+from protocol.secure_sum.vector import VectorForm
 from strategies.identifiers import HospitalName, Position, cohort_node
 from strategies.routing.planner import Assignment, ModelRef, Plan, Planner, cohort_size
 from strategies.settings import FedDCSettings
@@ -22,12 +28,14 @@ from strategies.wrapped.adapter import Contribution, Wrapped
 from strategies.wrapped.requirements import check_wrapped, least_hospitals, least_models
 
 from .answers import Expected, LegAnswers, absent
+from .approval import WAITING, NewcomerWait
 from .connect import connect_members
-from .journal import JournalError
+from .journal import JournalError, State
 from .members import Members
 from .observer import LegReport
 from .quorum import ExperimentFailed, QuorumPause, quorum_problem
 from .sealed_study import SealedStudy
+from .secure_average import SecureAverage, check_secure
 from .set_up import (
     Examples,
     agreed_wire,
@@ -41,7 +49,7 @@ from .signed_request import SignedRequest, sign_assignment
 from .snapshot import NextGeneration, Snapshot
 from .spool import StoredModel
 
-_FIRST_MODEL = "first"
+_FIRST_MODEL, _FINAL_MODEL = "first", "final"
 _OWES_HAND_OVER = "has not answered an earlier leg"
 
 
@@ -71,13 +79,20 @@ class Session:
         self._signed: dict[Position, SignedRequest] = {}
         self._next_generation: NextGeneration | None = None
         self._saved_aggregation: int | None = None  # the last one whose arrays are in the spool
+        self._secure_sum: SecureAverage | None = None  # in an aggregation leg
+        self._saved_sum: State | None = None  # of a run that is resumed
+        self._vouchers: Mapping[str, str] | None = None  # for a sum of the former generation
+        self._sum_bytes = b""  # the last secure sum, as requests carry it
+        self._figures: Mapping[str, float] = {}
         self._leg_started = 0.0
+        self._newcomers = NewcomerWait(study.clock, study.approval_wait)
         # Set by `start_or_resume`:
         self._members: Members
         self._agreed: ConfigRecord
         self._descriptor: Descriptor
         self._wire: Wire
         self._examples: Examples
+        self._generation: bytes
         self._planner: Planner
 
     # --- before the first leg ---------------------------------------------------------------------
@@ -104,8 +119,9 @@ class Session:
             study.journal.write(lambda: saved, ())
         else:
             self._check_descriptor(Descriptor.from_bytes(bytes.fromhex(agreed)))
-        self._examples = self._set_up(members, self._descriptor)
-        self._spool.put(_FIRST_MODEL, self._wrapped.model.to_bytes(wire=self._wire))
+        self._set_up(members, self._descriptor)
+        if self._descriptor.first_model_is_given:
+            self._spool.put(_FIRST_MODEL, self._wrapped.model.to_bytes(wire=self._wire))
         study.observer.started(study.experiment, self._examples, len(self._legs))
 
     def _resume(self, grid: Grid, saved: Snapshot) -> None:
@@ -120,7 +136,8 @@ class Session:
         self._join(members)
         self._check_descriptor(saved.descriptor)
         self._restore(saved)
-        check_examples(self._examples, self._settings.weighting)
+        if self._descriptor.averaging == "plain":
+            check_examples(self._examples, self._settings.weighting)
         log(INFO, "Resuming after leg %d", self.legs_done)
 
     def _join(self, members: Members) -> None:
@@ -132,21 +149,36 @@ class Session:
             cohort=cohort_size(len(members), settings.fraction),
             chained=settings.is_chained,
         )
+        if study.averaging == "secure":
+            check_secure(settings, wrapped.strategy, len(members))
         self._members = members
         nodes = [cohort_node(hospital) for hospital in members.positions]
         self._agreed = wrapped.configure(nodes, self._config, members.grid)
         rounds = self._legs[-1].last_round + 1
-        self._descriptor = make_descriptor(settings, study, rounds, self._agreed)
+        self._descriptor = make_descriptor(
+            settings, study, rounds, self._agreed, wrapped.model, wrapped.strategy
+        )
         self._wire = agreed_wire(self._descriptor)
-        shared = (Carries.AGGREGATE, ModelRef(_FIRST_MODEL))
+        is_given = self._descriptor.first_model_is_given
+        given = (Carries.AGGREGATE, ModelRef(_FIRST_MODEL))
         self._planner = Planner(
             hospitals=len(members),
             last_leg=self._legs[-1].number,
-            start=shared if settings.init == "shared" else (Carries.NOTHING, ModelRef("")),
+            start=given if is_given else (Carries.NOTHING, ModelRef("")),
             permutation=settings.permutation,
             fraction=settings.fraction,
             route_seed=study.route_seed,
+            aggregates_as=Carries.SUM if self._sends_sums else Carries.AGGREGATE,
         )
+
+    @property
+    def _is_secure(self) -> bool:
+        return self._descriptor.averaging == "secure"
+
+    @property
+    def _sends_sums(self) -> bool:
+        """Whether hospitals are sent sums, which they can check, and not the aggregates."""
+        return self._is_secure and self._descriptor.aggregate == "verified"
 
     def _check_descriptor(self, agreed: Descriptor) -> None:
         """Refuse to continue an experiment with other settings than the hospitals agreed to."""
@@ -157,9 +189,11 @@ class Session:
             )
         self._descriptor = agreed
 
-    def _set_up(self, members: Members, descriptor: Descriptor) -> Examples:
+    def _set_up(self, members: Members, descriptor: Descriptor) -> None:
         weighting = self._settings.weighting
-        return set_up(members, descriptor, weighting, timeout=self._set_up_timeout)
+        timeout = self._set_up_timeout
+        generation = set_up(members, descriptor, self._study, weighting, timeout=timeout)
+        self._examples, self._generation = generation.examples, generation.digest
 
     # --- between an aggregation and the next leg --------------------------------------------------
 
@@ -175,10 +209,15 @@ class Session:
             roster = self._study.newest_roster()
             if roster is None or roster.generation <= self._members.roster.generation:
                 return
+            if not self._newcomers.is_due(roster.generation):
+                return
             everybody = self._members.of(roster)
             everybody.present()
             descriptor = self._descriptor.model_copy(update={"roster": roster.digest})
             refusals = collect_agreements(everybody, descriptor, timeout=self._set_up_timeout)
+            if late := self._newcomers.late(self._members, roster, refusals):
+                self._put_off(roster.generation, late, approval_fingerprint(descriptor, roster))
+                return
             staying_out = {name: why for name, why in refusals.items() if why}
             names = tuple(name for name in everybody.names if not refusals[name])
             needed = max(2, math.ceil(self._study.quorum * len(everybody)))
@@ -195,11 +234,14 @@ class Session:
                 return
             self._next_generation = NextGeneration(roster, names)
             self.save()  # a resumed run must ask the same hospitals
+        if self._sends_sums:
+            self._vouchers = self._collect_vouchers()
+            self.save()  # old members check the sum while they have the keys to do so
         roster, names = self._next_generation.roster, self._next_generation.names
         members = self._members.of(roster, names)
         members.present()
         descriptor = self._descriptor.model_copy(update={"roster": roster.digest})
-        self._examples = self._set_up(members, descriptor)
+        self._set_up(members, descriptor)
         self._members, self._descriptor = members, descriptor
         aggregate = ModelRef(_aggregate_name(self._last_aggregation))
         self._planner.open_generation(len(members), leg.first_round, aggregate)
@@ -207,6 +249,26 @@ class Session:
         self._next_generation = None
         log(INFO, "Generation %d: %s", roster.generation, ", ".join(names))
         self._study.observer.generation_began(roster.generation, self._examples, staying_out)
+
+    def _put_off(self, generation: int, late: list[HospitalName], fingerprint: str) -> None:
+        log(WARNING, "generation %d waits for approval by %s", generation, ", ".join(late))
+        self._study.observer.waiting_for_approval(dict.fromkeys(late, WAITING), fingerprint)
+
+    def _collect_vouchers(self) -> dict[str, str]:
+        """Have the present members sign the sum that the next generation starts from."""
+        if self._vouchers:
+            return dict(self._vouchers)  # of a run that is resumed
+        self._members.present()
+        request = Vouch(
+            experiment=self._descriptor.experiment,
+            payload=self._spool.get(_aggregate_name(self._last_aggregation)),
+        )
+        answers = self._members.ask_all(request, timeout=self._set_up_timeout)
+        return {
+            name: answer.reply.payload.hex()
+            for name, answer in answers.items()
+            if isinstance(answer.reply, Vouched)
+        }
 
     # --- a leg ------------------------------------------------------------------------------------
 
@@ -222,8 +284,14 @@ class Session:
             for assignment in plan.assignments:
                 if assignment.leg == leg.number:  # a parked request is sent again, byte for byte
                     self._signed[assignment.hospital] = sign_assignment(
-                        assignment, self._members, self._descriptor.experiment, self._spool
+                        assignment,
+                        self._members,
+                        self._descriptor.experiment,
+                        self._spool,
+                        cohort=self._sum_cohort(plan),
+                        vouchers=self._vouchers,
                     )
+        self._begin_sum(plan)
         nodes = [cohort_node(hospital) for hospital in plan.cohort]
         if self._wrapped.configure(nodes, self._config, self._members.grid) != self._agreed:
             raise ValueError(
@@ -232,6 +300,41 @@ class Session:
             )
         self.save()
         return plan
+
+    def _sum_cohort(self, plan: Plan) -> tuple[str, ...] | None:
+        """Return the members of the leg's secure sum: all who are asked for a model."""
+        if not self._is_secure or plan.leg.ending is Ending.HAND_OVER:
+            return None
+        return tuple(sorted(self._members.names[a.hospital] for a in plan.assignments))
+
+    def _begin_sum(self, plan: Plan) -> None:
+        cohort = self._sum_cohort(plan)
+        if cohort is None:
+            self._secure_sum = None
+            return
+        model, count = self._wrapped.model, len(self._members)
+        form = VectorForm(
+            layout_of(model.parameters),
+            layout_of(model.buffers),
+            members=count,
+            weighted=self._descriptor.weighted,
+            narrow=self._wire != "same",
+        )
+        leg = SecureLeg(
+            self._descriptor.experiment,
+            self._generation,
+            plan.leg.number,
+            cohort,
+            threshold(count),
+        )
+        last = LastAggregate()
+        if self._last_aggregation:
+            sent = self._spool.get(_aggregate_name(self._last_aggregation))
+            last = LastAggregate.of(self._last_aggregation, sent)
+        self._secure_sum = SecureAverage(leg, form, self._members, self._spool, last.to_bytes())
+        if self._saved_sum is not None:
+            self._secure_sum.restore(self._saved_sum)
+            self._saved_sum = None
 
     def _plan_with_quorum(self, leg: Leg) -> Plan:
         quorum = self._study.quorum
@@ -250,8 +353,13 @@ class Session:
     def collect(self, plan: Plan) -> LegAnswers:
         """Send a plan's requests and accept the answers; wait while they are too few."""
         members, timeout = self._members, self._timeout
-        expected = Expected(self._wrapped.model, self._wire, self._descriptor.sealed)
-        answers = LegAnswers(plan, members, expected, self._spool)
+        expected = Expected(
+            self._wrapped.model, self._wire, self._descriptor.sealed, self._is_secure
+        )
+        answers = LegAnswers(plan, members, expected, self._spool, self._secure_sum)
+        if self._secure_sum is not None and self._secure_sum.survivors:
+            answers.restore(self._secure_sum.survivors)  # resumed after the first trip
+            return answers
         # An aggregation does not ask for parked hand-overs, but reports who owes one.
         asked = {assignment.hospital for assignment in plan.assignments}
         owing = set(self._planner.parked) & set(plan.cohort) - asked
@@ -294,6 +402,9 @@ class Session:
         if answers.missing:
             who = members.with_reasons(answers.missing)
             log(WARNING, "leg %d: missing %s", plan.leg.number, who)
+        if self._secure_sum is not None:
+            self._secure_sum.fix_survivors()
+            self.save()
         return answers
 
     def hand_over(self, plan: Plan, answers: LegAnswers) -> None:
@@ -303,12 +414,17 @@ class Session:
         )
 
     def contributions(self, plan: Plan, answers: LegAnswers) -> dict[Position, Contribution]:
-        """Return the models to aggregate, in roster order, with their weights."""
+        """Return the models to aggregate, in roster order, with their weights.
+
+        Of a secure sum this is one, the mean.
+        """
+        if self._secure_sum is not None:
+            return self._secure_contribution(plan, answers, self._secure_sum)
         found: dict[Position, Contribution] = {}
         for assignment in plan.assignments:
             hospital = assignment.hospital
             reply = answers.trained.get(hospital)
-            if reply is None:
+            if not isinstance(reply, Trained):
                 continue
             model = StoredModel(self._spool, answers.models[hospital].name, self._wire)
             self._study.observer.received(plan.leg, self._members.names[hospital], model)
@@ -321,6 +437,25 @@ class Session:
             )
         return found
 
+    def _secure_contribution(
+        self, plan: Plan, answers: LegAnswers, secure_sum: SecureAverage
+    ) -> dict[Position, Contribution]:
+        mean, self._sum_bytes = secure_sum.finish(
+            self.save, lambda: self._pause(plan.leg), self._timeout
+        )
+        self._figures = mean.figures
+        first = min(answers.trained)  # the strategy needs an address; any of the survivors' will do
+        return {
+            first: Contribution(
+                node=cohort_node(first),
+                model=mean.model,
+                weight=float(mean.weight),
+                loss=mean.figures.get("loss", math.nan),
+                accuracy=mean.figures.get("accuracy", math.nan),
+                norm=mean.mean_norm,
+            )
+        }
+
     def _weight(self, assignment: Assignment) -> float:
         weighting = self._settings.weighting
         if weighting == "equal":
@@ -330,14 +465,14 @@ class Session:
             visited |= set(assignment.queued.chain.visits)
         return float(sum(self._examples[self._members.names[h]] or 0 for h in visited))
 
-    def store_aggregate(
-        self, plan: Plan, models: dict[Position, Contribution], aggregate: ModelState
-    ) -> None:
+    def store_aggregate(self, plan: Plan, answers: LegAnswers, aggregate: ModelState) -> None:
         """Queue the aggregate for every hospital that was drawn."""
         self._last_aggregation = plan.leg.number
         stored = ModelRef(_aggregate_name(plan.leg.number))
-        self._spool.put(stored.name, aggregate.to_bytes(wire=self._wire))
-        self._planner.aggregated(plan, models, stored)
+        data = self._sum_bytes if self._sends_sums else aggregate.to_bytes(wire=self._wire)
+        self._spool.put(stored.name, data)
+        self._secure_sum, self._sum_bytes, self._vouchers = None, b"", None
+        self._planner.aggregated(plan, answers.trained, stored)
         self._study.observer.aggregated(plan.leg, aggregate)
 
     def end_leg(
@@ -357,16 +492,34 @@ class Session:
                 seconds=self._study.clock.now() - self._leg_started,
                 lost_chains=planner.lost_chains,
                 missed_rounds=planner.missed_rounds,
-                weights={names[hospital]: model.weight for hospital, model in models.items()},
+                weights=self._weights(answers, models),
+                figures=self._figures,
             )
         )
+        self._figures = {}
+
+    def _weights(
+        self, answers: LegAnswers, models: dict[Position, Contribution]
+    ) -> dict[str, float]:
+        """Return each hospital's weight in the aggregate, unless it stays secret."""
+        names = self._members.names
+        if not self._is_secure or not models:
+            return {names[hospital]: model.weight for hospital, model in models.items()}
+        return {} if self._descriptor.weighted else {names[h]: 1.0 for h in answers.trained}
 
     def close(self) -> None:
         """Deliver the final model to every member; the keys are destroyed there."""
         self.save()  # so that a resumed run delivers the same model
-        final = self._wrapped.model.to_bytes(wire=self._wire)
+        if self._sends_sums:
+            final = self._spool.get(_aggregate_name(self._last_aggregation))
+        else:
+            final = self._wrapped.model.to_bytes(wire=self._wire)
+        self._spool.put(_FINAL_MODEL, final)
+        is_random = self._descriptor.schedule_commitment is not None
+        seed = schedule_seed(self._study.route_seed).hex() if is_random else None
+        request = Close(experiment=self._study.experiment, schedule_seed=seed)
         answers = close_experiment(
-            self._members, self._study.experiment, final, timeout=self._timeout
+            self._members, request, self._spool, _FINAL_MODEL, timeout=self._timeout
         )
         self._study.observer.closed(answers)
 
@@ -376,7 +529,10 @@ class Session:
         """Persist the state; models that are no longer needed are dropped."""
         last = self._last_aggregation
         models = {model.name for model in self._planner.models()}
-        models |= {_aggregate_name(last)} if self._next_generation else set()
+        if last and (self._next_generation or self._is_secure):
+            models |= {_aggregate_name(last)}
+        if self._secure_sum is not None:
+            models |= self._secure_sum.stored
         kept = {*models, f"current-{last}", f"strategy-{last}"}
         self._study.journal.write(lambda: self._snapshot().to_state(), kept)
 
@@ -393,6 +549,9 @@ class Session:
             members=self._members.names,
             next_generation=self._next_generation,
             examples=self._examples,
+            generation=self._generation,
+            secure_sum=None if self._secure_sum is None else self._secure_sum.to_state(),
+            vouchers=self._vouchers,
             heads=self._members.heads,
             legs_done=self.legs_done,
             last_aggregation=last,
@@ -413,6 +572,8 @@ class Session:
         self._planner.restore(saved.planner)
         self._members.heads |= saved.heads
         self._examples = saved.examples
+        self._generation, self._saved_sum = saved.generation, saved.secure_sum
+        self._vouchers = saved.vouchers
         self.legs_done = saved.legs_done
         self._last_aggregation = self._saved_aggregation = last
         self._next_generation = saved.next_generation
@@ -429,6 +590,8 @@ class Session:
     def _least_models(self, leg: Leg) -> int:
         if leg.ending is Ending.HAND_OVER:
             return 1
+        if self._is_secure:
+            return threshold(len(self._members))
         return least_models(self._wrapped.strategy, self._wrapped.model.trainable_numbers)
 
 

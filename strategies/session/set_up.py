@@ -5,12 +5,20 @@ of the key shares, and a list that it changed on the way makes keys that open no
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast, get_args
 
 from flwr.app import ConfigRecord
+from flwr.serverapp.strategy import Strategy
 
 from protocol.bundle import BundleError, from_bundle, to_bundle
 from protocol.descriptor import Descriptor, Scalar
+from protocol.membership import (
+    SEALED_KEY_SHARE_BYTES,
+    Announced,
+    MembershipError,
+    agreed_generation,
+)
 from protocol.messages import (
     Announcement,
     Close,
@@ -19,25 +27,44 @@ from protocol.messages import (
     OpenKeyShares,
     Ready,
     Reply,
-    SetUp,
 )
-from protocol.model_bytes import Wire
+from protocol.model_bytes import ModelState, Wire
+from protocol.schedule import schedule_commitment, schedule_seed
 from strategies.identifiers import HospitalName
 from strategies.settings import FedDCSettings, Weighting
 
+from .approval import WAITING, ask_to_agree, ask_until_approved, check_not_rejected, waits
 from .exchange import Answer
 from .members import Members, WholeRequest
 from .quorum import ExperimentFailed
 from .sealed_study import SealedStudy
+from .secure_average import aggregate_of
+from .signed_request import sign_with_model
+from .spool import Spool
 
 R = TypeVar("R", bound=Reply)
 Examples = Mapping[HospitalName, int | None]  # how many each hospital has, if it discloses that
 
 
+@dataclass(frozen=True)
+class Generation:
+    """What the members of a generation told when they agreed, and the digest of their keys."""
+
+    examples: Examples
+    digest: bytes
+
+
 def make_descriptor(
-    settings: FedDCSettings, study: SealedStudy, rounds: int, config: ConfigRecord
+    settings: FedDCSettings,
+    study: SealedStudy,
+    rounds: int,
+    config: ConfigRecord,
+    first_model: ModelState,
+    strategy: Strategy,
 ) -> Descriptor:
     """Return the settings that every hospital agrees to before the first leg."""
+    options, is_shared = settings.schedule_options, settings.init == "shared"
+    seed = schedule_seed(study.route_seed)
     shape: Any = config.get("shape", [])
     classes: Any = config.get("classes", 0)
     training: dict[str, Scalar] = {}
@@ -51,36 +78,69 @@ def make_descriptor(
         rounds=rounds,
         daisy_period=settings.daisy_period,
         aggregation_period=settings.aggregation_period,
+        ramp=options.ramp,
+        tail=options.tail,
+        schedule_commitment=schedule_commitment(seed) if options.random else None,
+        fraction=settings.fraction,
         init=settings.init,
+        first_model=first_model.digest(wire=_wire(training)) if is_shared else None,
+        first_model_is_given=is_shared and not study.first_model_from_seed,
         shape=tuple(shape),
         classes=classes,
         training=training,
         training_seed=study.training_seed,
         sealed=study.sealed,
+        averaging=study.averaging,
+        weighted=study.averaging == "secure" and settings.weighting == "examples",
+        aggregate=aggregate_of(strategy) if study.averaging == "secure" else "verified",
         roster=study.roster.digest,
     )
 
 
 def agreed_wire(descriptor: Descriptor) -> Wire:
     """Return the number format in which models travel."""
-    wire: Any = descriptor.training.get("wire-dtype", "same")
+    return _wire(descriptor.training)
+
+
+def _wire(training: Mapping[str, Scalar]) -> Wire:
+    wire: Any = training.get("wire-dtype", "same")
     if wire not in get_args(Wire):
         raise ValueError(f"wire-dtype must be one of {', '.join(get_args(Wire))}, got {wire!r}")
     return cast(Wire, wire)
 
 
 def set_up(
-    members: Members, descriptor: Descriptor, weighting: Weighting, *, timeout: float
-) -> Examples:
-    """Have every member agree and make the keys; return their numbers of examples."""
+    members: Members,
+    descriptor: Descriptor,
+    study: SealedStudy,
+    weighting: Weighting,
+    *,
+    timeout: float,
+) -> Generation:
+    """Have every member agree and make the keys."""
     experiment = descriptor.experiment
-    agreed = _all(Announcement, _agree(members, descriptor, timeout), "agree")
+    answers = ask_until_approved(members, descriptor, study, timeout=timeout)
+    check_not_rejected(experiment, answers)
+    agreed = _all(Announcement, answers, "agree")
+    digest = b""
     if descriptor.sealed:
-        announcements: dict[str, bytes] = {name: r.payload for name, r in agreed.items()}
+        announcements: dict[str, bytes] = {}
+        for name, reply in agreed.items():
+            try:
+                announcements[name] = Announced.from_bytes(name, reply.payload).to_bytes()
+            except MembershipError as error:
+                raise ExperimentFailed(f"{error}: too short or too long") from error
         _make_keys(members, experiment, announcements, timeout=timeout)
+        digest = agreed_generation(
+            [Announced.from_bytes(name, data) for name, data in announcements.items()],
+            experiment=experiment,
+            descriptor=descriptor.to_bytes(),
+            roster=members.roster,
+        )
     examples = {name: reply.examples for name, reply in agreed.items()}
-    check_examples(examples, weighting)
-    return examples
+    if descriptor.averaging == "plain":
+        check_examples(examples, weighting)
+    return Generation(examples, digest)
 
 
 def check_examples(examples: Examples, weighting: Weighting) -> None:
@@ -97,25 +157,24 @@ def collect_agreements(
     members: Members, descriptor: Descriptor, *, timeout: float
 ) -> dict[HospitalName, str]:
     """Ask all members to agree to a new generation; return the reason for each refusal, or ""."""
-    answers = _agree(members, descriptor, timeout)
-    return {
-        name: ""
-        if isinstance(answer.reply, Announcement)
-        else answer.problem or "unexpected reply type"
-        for name, answer in answers.items()
-    }
+    answers = ask_to_agree(members, descriptor, timeout=timeout)
+    return {name: _why_not(answer) for name, answer in answers.items()}
 
 
 def close_experiment(
-    members: Members, experiment: str, model: bytes, *, timeout: float
+    members: Members, request: Close, spool: Spool, model: str, *, timeout: float
 ) -> Mapping[HospitalName, Answer]:
     """Deliver the final model; a hospital that does not answer has missed only that."""
-    return members.ask_all(Close(experiment=experiment, payload=model), timeout=timeout)
+    requests = {
+        name: sign_with_model(request, name, members, spool, model) for name in members.names
+    }
+    return members.ask_each(requests, timeout=timeout, group=request.kind)
 
 
-def _agree(members: Members, descriptor: Descriptor, timeout: float) -> dict[HospitalName, Answer]:
-    request = SetUp(experiment=descriptor.experiment, payload=descriptor.to_bytes())
-    return members.ask_all(request, timeout=timeout)
+def _why_not(answer: Answer) -> str:
+    if isinstance(answer.reply, Announcement):
+        return ""
+    return WAITING if waits(answer) else answer.problem or "unexpected reply type"
 
 
 def _make_keys(
@@ -125,20 +184,23 @@ def _make_keys(
     *,
     timeout: float,
 ) -> None:
-    request = ExchangeKeyShares(experiment=experiment, payload=to_bundle(announcements))
-    answers = members.ask_all(request, timeout=timeout)
+    exchange = ExchangeKeyShares(experiment=experiment, payload=to_bundle(announcements))
+    answers = members.ask_all(exchange, timeout=timeout)
     sealed: dict[str, dict[str, bytes]] = {}
     for name, reply in _all(KeyShares, answers, "exchange keys").items():
         try:
             sealed[name] = from_bundle(reply.payload)
         except BundleError as error:
             raise ExperimentFailed(f"{name} sent no key shares: {error}") from error
+        if any(len(share) != SEALED_KEY_SHARE_BYTES for share in sealed[name].values()):
+            raise ExperimentFailed(f"{name} sent no key shares: they have another length")
     requests: dict[HospitalName, WholeRequest] = {}
     for recipient in members.names:
         pieces = {
             sender: shares[recipient] for sender, shares in sealed.items() if recipient in shares
         }
-        data = members.sign(OpenKeyShares(experiment=experiment, payload=to_bundle(pieces)))
+        request = OpenKeyShares(experiment=experiment, payload=to_bundle(pieces))
+        data = members.sign(request, recipient)
         requests[recipient] = WholeRequest("open-key-shares", data)
     answers = members.ask_each(requests, timeout=timeout, group="open-key-shares")
     tags = {name: r.confirmation for name, r in _all(Ready, answers, "make its key").items()}

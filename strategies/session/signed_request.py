@@ -1,9 +1,11 @@
 """A leg's request as exact bytes, signed once and sent again unchanged."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from protocol.keys import SIGNATURE_BYTES
-from protocol.messages import TrainLeg
+from protocol.messages import Carries, Request, TrainLeg
+from strategies.identifiers import HospitalName
 from strategies.routing.planner import Assignment
 
 from .members import Members
@@ -30,11 +32,21 @@ class SignedRequest:
 
 
 def sign_assignment(
-    assignment: Assignment, members: Members, experiment: str, spool: Spool
+    assignment: Assignment,
+    members: Members,
+    experiment: str,
+    spool: Spool,
+    *,
+    cohort: tuple[str, ...] | None = None,
+    vouchers: Mapping[str, str] | None = None,
 ) -> SignedRequest:
-    """Sign what a hospital is asked to do; the model stays in the spool."""
+    """Sign what a hospital is asked to do; the model stays in the spool.
+
+    `cohort` are the members of a secure sum, if the leg ends in one; `vouchers` are signatures over
+    the sum that the request carries, if it is of the former generation.
+    """
     names, queued = members.names, assignment.queued
-    payload = spool.get(queued.model.name) if queued.model.name else b""
+    hospital = names[assignment.hospital]
     request = TrainLeg(
         experiment=experiment,
         leg=assignment.leg,
@@ -43,9 +55,18 @@ def sign_assignment(
         carries=queued.carries,
         sealed_in=queued.model.sealed_in,
         recipient=None if assignment.recipient is None else names[assignment.recipient],
-        seen=members.heads.get(names[assignment.hospital]),
-        payload=payload,
+        cohort=cohort,
+        vouchers=vouchers if queued.carries is Carries.SUM else None,
+        seen=members.heads.get(hospital),
     )
-    data = members.sign(request)
+    return sign_with_model(request, hospital, members, spool, queued.model.name)
+
+
+def sign_with_model(
+    request: Request, hospital: HospitalName, members: Members, spool: Spool, model: str
+) -> SignedRequest:
+    """Sign a request whose payload is a model in the spool; "" stands for no model."""
+    payload = spool.get(model) if model else b""
+    data = members.sign(request.model_copy(update={"payload": payload}), hospital)
     end = len(data) - SIGNATURE_BYTES
-    return SignedRequest(data[: end - len(payload)], queued.model.name, data[end:], spool)
+    return SignedRequest(data[: end - len(payload)], model, data[end:], spool)

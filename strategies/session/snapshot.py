@@ -27,7 +27,8 @@ class Snapshot:
     """Everything a resumed run needs, besides the models in the spool.
 
     `planned_cohort` holds the hospitals that were present when the current leg was planned; its
-    plan follows from them. `None`: no leg is planned.
+    plan follows from them. `None`: no leg is planned. `secure_sum` is the state of a secure sum
+    that is under way.
     """
 
     descriptor: Descriptor
@@ -35,6 +36,9 @@ class Snapshot:
     members: tuple[HospitalName, ...]
     next_generation: NextGeneration | None
     examples: Mapping[HospitalName, int | None]
+    generation: bytes
+    secure_sum: State | None
+    vouchers: Mapping[str, str] | None
     heads: Mapping[HospitalName, AuditHead]
     legs_done: int
     last_aggregation: int
@@ -53,6 +57,9 @@ class Snapshot:
             "members": list(self.members),
             "next_generation": opening and [opening.roster.content.hex(), list(opening.names)],
             "examples": dict(self.examples),
+            "generation": self.generation.hex(),
+            "secure_sum": self.secure_sum,
+            "vouchers": self.vouchers,
             "heads": {name: head.model_dump() for name, head in self.heads.items()},
             "legs_done": self.legs_done,
             "last_aggregation": self.last_aggregation,
@@ -80,6 +87,9 @@ class Snapshot:
                 tuple(map(HospitalName, opening[1])),
             ),
             examples={HospitalName(name): count for name, count in state["examples"].items()},
+            generation=bytes.fromhex(state["generation"]),
+            secure_sum=state["secure_sum"],
+            vouchers=state["vouchers"],
             heads={
                 HospitalName(name): AuditHead.model_validate(head)
                 for name, head in state["heads"].items()

@@ -45,6 +45,7 @@ class Contribution:
     loss: float = math.nan
     accuracy: float = math.nan
     records: RecordDict | None = None
+    norm: float | None = None  # the models' mean norm, where `model` is a mean itself
 
     def load(self) -> ModelState:
         return self.model if isinstance(self.model, ModelState) else self.model.load()
@@ -199,7 +200,9 @@ class Wrapped:
         """Warn once when averaging shrinks the models: the mean of m inits has 1/√m their norm."""
         if self._warned:
             return
-        norms = [_norm(model.load().parameters) for model in models]
+        norms = [
+            _norm(model.load().parameters) if model.norm is None else model.norm for model in models
+        ]
         self._warned = True
         if _norm(parameters) < 0.5 * float(np.mean(norms)):
             log(

@@ -1,13 +1,18 @@
 """Ways in which a hospital misbehaves, and rules that say when."""
 
+import hashlib
 from collections.abc import Callable
 
 from flwr.app import Message, RecordDict
 
-from protocol.messages import Reply, Request, TrainLeg, decode_reply, encode
+from protocol.messages import Reply, Request, TrainLeg, decode_signed_reply, sign_reply
 from protocol.model_bytes import ModelState
 from protocol.records import from_records, to_records
+from protocol.study.simulated_study import simulated_study
 
+NAMES = [f"hospital-{number:02}" for number in range(1, 7)]
+# The identities of simulated hospitals follow from the seed and a name alone.
+_STUDY = simulated_study(3, NAMES)
 # What a hospital does instead of answering: another reply, an error, or nothing (None).
 Conduct = Callable[[Message, Message], Message | None]
 Rule = Callable[[int, Request], Conduct | None]
@@ -30,17 +35,33 @@ def sends(content: RecordDict) -> Conduct:
 
 
 def answers(reply: Reply) -> Conduct:
-    return sends(to_records(encode(reply)))
+    """Answer something else, signed as the hospital's answer."""
+    return lambda message, _: Message(signed(message, reply), reply_to=message)
+
+
+def signed(message: Message, reply: Reply, name: str = "") -> RecordDict:
+    """Sign a reply as the simulated hospital that the message was for, or another."""
+    request = from_records(message.content)
+    name = name or NAMES[message.metadata.dst_node_id - 100]
+    return to_records(
+        sign_reply(
+            reply,
+            _STUDY.identities[name],
+            study=_STUDY.roster.study,
+            hospital=name,
+            request=hashlib.sha256(request).digest(),
+        )
+    )
 
 
 def tampers(change: Callable[[ModelState], ModelState]) -> Conduct:
     """Train as asked, but send something else than the model."""
 
     def conduct(message: Message, reply: Message) -> Message:
-        trained = decode_reply(from_records(reply.content))
+        trained = decode_signed_reply(from_records(reply.content))
         payload = change(ModelState.from_bytes(trained.payload)).to_bytes()
         forged = trained.model_copy(update={"payload": payload})
-        return Message(to_records(encode(forged)), reply_to=message)
+        return Message(signed(message, forged), reply_to=message)
 
     return conduct
 

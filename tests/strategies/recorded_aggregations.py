@@ -5,8 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from learning.local_data import load_dataset
+from learning.trainer import TaskSpec
 from protocol.messages import Carries, Close, Trained
 from protocol.model_bytes import ModelState
+from protocol.randomness import derive_seed, shared_init_seed
+from server_app.config.run_config import Settings
+from server_app.run.evaluator import Evaluator
 from tests.conftest import Run
 
 Vector = np.ndarray
@@ -40,7 +45,8 @@ def aggregations(run: Run) -> list[Aggregation]:
     carried = {r.leg: r.payload for _, r in legs if r.carries is Carries.AGGREGATE}
     closing = next(r.payload for _, r in run.grid.requests if isinstance(r, Close))
     ended = sorted({r.leg for _, r in legs if r.recipient is None})
-    before = carried.get(1, b"")
+    is_shared = run.settings.algorithm.init == "shared"
+    before = first_model(run.settings).to_bytes() if is_shared else b""
     found = []
     for count, leg in enumerate(ended, start=1):
         asked = sorted(p for p, r in legs if r.leg == leg)
@@ -59,6 +65,15 @@ def aggregations(run: Run) -> list[Aggregation]:
         )
         before = after
     return found
+
+
+def first_model(settings: Settings) -> ModelState:
+    """Return the model that hospitals and coordinator build from the training seed."""
+    seed = settings.algorithm.seed
+    dataset = load_dataset(settings.local, seed)
+    task = TaskSpec(dataset.shape, len(dataset.classes))
+    init = shared_init_seed(derive_seed(seed, "training"))
+    return Evaluator(settings.training, task, None, seed=init).first_model
 
 
 def assert_follows(found: Sequence[Aggregation], step: Step) -> None:

@@ -6,7 +6,7 @@ import pytest
 from flwr.app import Context, Message
 
 from lab.flower.in_process import InProcessGrid
-from protocol.messages import Hello, Introduction, encode
+from protocol.messages import Hello, Introduction, decode_reply, encode
 from protocol.records import to_records
 from strategies.identifiers import NodeId
 from strategies.session.exchange import Answer, Exchange
@@ -72,7 +72,11 @@ def send(
     hello = WholeRequest("hello", encode(Hello()))
     requests = dict.fromkeys(map(NodeId, nodes), hello)
     exchange = Exchange(grid, notifier=notifier, clock=clock)
-    return dict(exchange.send(requests, timeout=60, group="hello"))
+    return dict(
+        exchange.send(
+            requests, read=lambda node, request, data: decode_reply(data), timeout=60, group="hello"
+        )
+    )
 
 
 def test_the_notifier_learns_of_each_message_and_a_reply_is_fetched_when_it_says_so(

@@ -1,5 +1,7 @@
 """FedDC and models that can't be aggregated, or may not be handed over."""
 
+import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -9,14 +11,25 @@ from flwr.app import Message
 from protocol.messages import (
     Refusal,
     RefusalCode,
-    decode_reply,
+    decode_signed_reply,
     decode_signed_request,
-    encode,
 )
 from protocol.model_bytes import ModelState
-from protocol.records import from_records, to_records
-from tests.strategies.misconduct import answers, in_leg, tampers
+from protocol.records import from_records
+from tests.strategies.misconduct import answers, in_leg, signed, tampers
 from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, run, tiny
+
+
+def turned(model: ModelState) -> ModelState:
+    name = max(model.parameters, key=lambda name: model.parameters[name].ndim)
+    assert len(set(model.parameters[name].shape)) > 1
+    return ModelState(model.parameters | {name: model.parameters[name].T}, model.buffers)
+
+
+def renamed(model: ModelState) -> ModelState:
+    first, *others = model.parameters
+    arrays = {f"{first[:-1]}_": model.parameters[first]}
+    return ModelState(arrays | {name: model.parameters[name] for name in others}, model.buffers)
 
 
 def other_shape(model: ModelState) -> ModelState:
@@ -56,10 +69,12 @@ def infinite(model: ModelState) -> ModelState:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (other_shape, "in another shape or type"),
-        (other_type, "in another shape or type"),
-        (one_missing, "other tensors"),
-        (one_more, "other tensors"),
+        (turned, "in another shape or type"),
+        (renamed, "other tensors"),
+        (other_shape, "where the model has exactly"),
+        (other_type, "where the model has exactly"),
+        (one_missing, "where the model has exactly"),
+        (one_more, "where the model has exactly"),
         (not_a_number, "not finite"),
         (infinite, "not finite"),
     ],
@@ -76,13 +91,41 @@ def test_a_model_that_does_not_fit_is_left_out_of_the_aggregate_and_named(
 
 def test_bytes_that_are_no_model_are_left_out_of_the_aggregate() -> None:
     def conduct(message: Message, reply: Message) -> Message:
-        trained = decode_reply(from_records(reply.content))
+        trained = decode_signed_reply(from_records(reply.content))
         forged = trained.model_copy(update={"payload": b"\x80\x04pickle"})
-        return Message(to_records(encode(forged)), reply_to=message)
+        return Message(signed(message, forged), reply_to=message)
 
     outcome = run(UnrulyGrid(tiny(rounds=4), in_leg(4, 3, conduct)))
     assert "sent no model" in outcome.diary.reports[4].missing[NAMES[3]]
     assert len(outcome.diary.models[4]) == 5
+
+
+@pytest.mark.parametrize("leg", [1, 4])
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_model_of_another_length_is_neither_stored_nor_parsed(leg: int, sealed: bool) -> None:
+    """Before, an "envelope" of 64 MiB for a model of 12 bytes was stored and handed on."""
+
+    def conduct(message: Message, reply: Message) -> Message:
+        trained = decode_signed_reply(from_records(reply.content))
+        forged = trained.model_copy(update={"payload": trained.payload + bytes(1 << 20)})
+        return Message(signed(message, forged), reply_to=message)
+
+    settings = tiny(rounds=5, sealed=sealed)
+    outcome = run(UnrulyGrid(settings, in_leg(leg, 3, conduct)))
+    assert re.search("sent .*bytes", outcome.diary.reports[leg].missing[NAMES[3]])
+    assert all(len(r.payload) < 1 << 20 for _, _, r in outcome.grid.conversation())
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf, 1e308, -1e13])
+def test_a_loss_that_is_no_plausible_figure_makes_a_reply_unusable(loss: float) -> None:
+    """Before, NaN and 1e308 were accepted, and spoiled the means over all hospitals."""
+
+    def conduct(message: Message, reply: Message) -> Message:
+        trained = decode_signed_reply(from_records(reply.content))
+        return Message(signed(message, trained.model_copy(update={"loss": loss})), reply_to=message)
+
+    outcome = run(UnrulyGrid(tiny(rounds=5), in_leg(4, 3, conduct)))
+    assert "unusable reply" in outcome.diary.reports[4].missing[NAMES[3]]
 
 
 def test_a_handed_over_model_that_does_not_fit_is_refused_by_its_recipient() -> None:
@@ -128,9 +171,9 @@ def test_a_model_that_may_not_go_to_its_recipient_goes_to_another() -> None:
 
 def test_an_unsealed_hand_over_is_not_forwarded_where_sealing_was_agreed() -> None:
     def opened(message: Message, reply: Message) -> Message:
-        trained = decode_reply(from_records(reply.content))
+        trained = decode_signed_reply(from_records(reply.content))
         bare = trained.model_copy(update={"sealed": False, "payload": b"readable"})
-        return Message(to_records(encode(bare)), reply_to=message)
+        return Message(signed(message, bare), reply_to=message)
 
     outcome = run(UnrulyGrid(tiny(sealed=True, rounds=6), in_leg(2, 3, opened)))
     assert outcome.diary.reports[2].missing == {NAMES[3]: "did not seal its model"}

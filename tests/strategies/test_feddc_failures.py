@@ -17,7 +17,7 @@ from protocol.messages import (
     Request,
     Trained,
     TrainLeg,
-    decode_reply,
+    decode_signed_reply,
     decode_signed_request,
 )
 from protocol.model_bytes import ModelState
@@ -48,8 +48,11 @@ from tests.strategies.unruly_grid import (
         (raises, "no answer from its agent: Flower error 2"),
         (keeps_silent, "no answer in 30 s"),
         (is_deaf, "no answer in 30 s"),
-        (sends(RecordDict()), "unreadable reply: not a FedDC message"),
-        (sends(to_records(b"\x00" * 100)), "unreadable reply: does not begin like a message"),
+        (sends(RecordDict()), "unusable reply: not a FedDC message"),
+        (
+            sends(to_records(b"\x00" * 100)),
+            f"unusable reply: the agent of {NAMES[4]} has not signed it as its answer",
+        ),
         (answers(Refusal(code=RefusalCode.INTERNAL_ERROR)), "refused: internal-error"),
         (answers(Introduction(hospital="me")), "unexpected reply type"),
         (answers(Announcement(examples=3)), "unexpected reply type"),
@@ -106,7 +109,7 @@ def test_a_hospital_that_does_not_answer_is_parked_and_named_and_asked_again(
 def test_the_same_request_gives_the_same_model_so_lateness_changes_only_routes() -> None:
     grid = run(UnrulyGrid(tiny(sealed=True, rounds=4), in_leg(2, 4, keeps_silent))).grid
     models = [
-        decode_reply(answer).payload
+        decode_signed_reply(answer).payload
         for (position, data), (_, answer) in zip(grid.asked, grid.answered, strict=True)
         if position == 4 and getattr(decode_signed_request(data), "leg", None) == 2
     ]

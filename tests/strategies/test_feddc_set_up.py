@@ -5,7 +5,9 @@ from collections.abc import Iterable
 import pytest
 from flwr.app import Message
 
+from protocol.bundle import to_bundle
 from protocol.messages import (
+    Announcement,
     ExchangeKeyShares,
     Hello,
     Introduction,
@@ -16,14 +18,13 @@ from protocol.messages import (
     RefusalCode,
     SetUp,
     TrainLeg,
-    decode_reply,
-    encode,
+    decode_signed_reply,
 )
-from protocol.records import from_records, to_records
+from protocol.records import from_records
 from protocol.study.simulated_study import simulated_study
 from strategies.session.quorum import ExperimentFailed, QuorumNotReached
 from tests.fake_clock import FakeClock
-from tests.strategies.misconduct import Rule, answers, at, is_deaf, raises
+from tests.strategies.misconduct import Rule, answers, at, is_deaf, raises, signed
 from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, prepare, run, tiny
 
 
@@ -59,6 +60,14 @@ from tests.strategies.unruly_grid import NAMES, UnrulyGrid, assert_same, prepare
         (
             at(ExchangeKeyShares, 2, answers(KeyShares(payload=b"?"))),
             f"{NAMES[2]} sent no key shares",
+        ),
+        (  # each would have been sent on to its recipient
+            at(ExchangeKeyShares, 2, answers(KeyShares(payload=to_bundle({"a": bytes(10**6)})))),
+            f"{NAMES[2]} sent no key shares: they have another length",
+        ),
+        (
+            at(SetUp, 2, answers(Announcement(examples=7, payload=bytes(10**6)))),
+            f"{NAMES[2]}: invalid announcement of 1000000 bytes",
         ),
         (
             at(OpenKeyShares, 2, answers(Refusal(code=RefusalCode.KEYS_REFUSED))),
@@ -99,9 +108,9 @@ def test_exactly_the_members_must_be_connected(
 @pytest.mark.parametrize("weighting", ["examples", "chain-examples"])
 def test_weights_by_examples_need_hospitals_that_tell_their_number(weighting: str) -> None:
     def hides(message: Message, reply: Message) -> Message:
-        announced = decode_reply(from_records(reply.content))
+        announced = decode_signed_reply(from_records(reply.content))
         hidden = announced.model_copy(update={"examples": None})
-        return Message(to_records(encode(hidden)), reply_to=message)
+        return Message(signed(message, hidden), reply_to=message)
 
     rule = at(SetUp, 2, hides)
     with pytest.raises(ExperimentFailed, match=f"{NAMES[2]} keeps to itself: use equal weights"):
@@ -110,9 +119,17 @@ def test_weights_by_examples_need_hospitals_that_tell_their_number(weighting: st
 
 
 def test_two_nodes_of_one_name_are_refused() -> None:
+    claim = Introduction(hospital=NAMES[3])
+    twin = at(Hello, 2, lambda m, _: Message(signed(m, claim, NAMES[3]), reply_to=m))
+    _, start = prepare(UnrulyGrid(tiny(), twin))
+    with pytest.raises(ExperimentFailed, match=f"two nodes call themselves {NAMES[3]}"):
+        start()
+
+
+def test_a_name_is_believed_only_with_its_signature() -> None:
     grid = UnrulyGrid(tiny(), at(Hello, 2, answers(Introduction(hospital=NAMES[3]))))
     _, start = prepare(grid)
-    with pytest.raises(ExperimentFailed, match=f"two nodes call themselves {NAMES[3]}"):
+    with pytest.raises(ExperimentFailed, match=f"the agent of {NAMES[3]} has not signed"):
         start()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message
 from flwr.serverapp.strategy import FedAvg
 
 from client_app.hospital.hospital import Hospital
@@ -27,7 +27,8 @@ from protocol.messages import (
     RefusalCode,
     SetUp,
     TrainLeg,
-    decode_reply,
+    Vouch,
+    decode_signed_reply,
     decode_signed_request,
     sign_request,
 )
@@ -35,6 +36,7 @@ from protocol.records import from_records, to_records
 from protocol.study.roster import Member, Roster
 from strategies.session.journal import DiskJournal
 from strategies.session.observer import LegReport, Observer
+from strategies.session.quorum import QuorumNotReached
 from tests.strategies.unruly_grid import make_feddc
 
 NAMES = ("east", "north", "south", "west")
@@ -43,6 +45,13 @@ IDENTITIES = {name: Identity.from_bytes(bytes([n] * 32)) for n, name in enumerat
 COORDINATOR = Identity.from_bytes(bytes([99] * 32))
 TASK = TaskSpec((4,), 2)
 TRAINING = {"model": "mlp", "model-options": '{"hidden": [3]}', "precision": "float64"}
+
+
+POLICY = {
+    "approval": "automatic",
+    "maximum-fraction-per-recipient": 1.0,
+    "plain-aggregation": True,
+}
 
 
 def roster(names: Iterable[str], generation: int) -> Roster:
@@ -84,7 +93,7 @@ class Study(InProcessGrid):
             MappingStore(self.memories[name]),
             identity=IDENTITIES[name],
             roster=self.pinned[name],
-            policy=Policy.parse({"maximum-fraction-per-recipient": 1.0}, source="test"),
+            policy=Policy.parse(POLICY, source="test"),
         )
 
     def _deliver(self, message: Message) -> Message:
@@ -92,7 +101,7 @@ class Study(InProcessGrid):
         data = from_records(message.content)
         self.asked.append((name, decode_signed_request(data)))
         answer = self.hospital(name).answer(data)
-        if isinstance(refusal := decode_reply(answer), Refusal):
+        if isinstance(refusal := decode_signed_reply(answer), Refusal):
             self.refused.append((name, refusal.code))
         return Message(to_records(answer), reply_to=message)
 
@@ -161,6 +170,36 @@ def test_a_new_hospital_takes_part_after_the_next_aggregation() -> None:
     assert len(operator.reports[12].weights) == 5
 
 
+def test_newcomers_accept_the_sum_that_enough_members_vouch_for() -> None:
+    study, newest = Study(), [FIRST]
+    operator = Operator({4: pins(study, newest, *ALL)})
+    run(study, operator, newest, averaging="secure")
+    assert operator.generations == {2: (SECOND.names, {})}
+    assert study.refused == []
+    first = [r for _, r in study.asked if isinstance(r, TrainLeg) and r.leg == 7]
+    assert {r.carries for r in first} == {Carries.SUM}
+    assert all(set(r.vouchers or {}) == set(NAMES) for r in first)
+    assert not any(report.missing for report in operator.reports.values())
+    later = [r for _, r in study.asked if isinstance(r, TrainLeg) and r.leg == 10]
+    assert all(r.carries is Carries.SUM and r.vouchers is None for r in later)
+
+
+def test_newcomers_refuse_a_sum_that_too_few_members_vouch_for() -> None:
+    class WithOneVoucher(Study):  # one of five members may collude, so two are needed
+        def _deliver(self, message: Message) -> Message:
+            reply = super()._deliver(message)
+            name, request = self.asked[-1]
+            if isinstance(request, Vouch) and name != "west":
+                return Message(Error(code=2, reason="lost"), reply_to=message)
+            return reply
+
+    study, newest = WithOneVoucher(), [FIRST]
+    operator = Operator({4: pins(study, newest, *ALL)})
+    with pytest.raises(QuorumNotReached):
+        run(study, operator, newest, averaging="secure")
+    assert ("centre", RefusalCode.SUM_REFUSED) in study.refused
+
+
 def test_who_has_not_pinned_the_new_roster_stays_out_and_is_named() -> None:
     study, newest = Study(), [FIRST]
     operator = Operator({1: pins(study, newest, "east", "north", "west", "centre")})
@@ -225,6 +264,8 @@ def agreed(pinned: Roster = FIRST) -> tuple[Study, Descriptor]:
         training_seed=b"seed",
         sealed=True,
         roster=pinned.digest,
+        first_model=bytes(32),
+        first_model_is_given=True,
     )
     assert isinstance(set_up(study, descriptor), Announcement)
     return study, descriptor
@@ -232,7 +273,8 @@ def agreed(pinned: Roster = FIRST) -> tuple[Study, Descriptor]:
 
 def set_up(study: Study, descriptor: Descriptor) -> Any:
     request = SetUp(experiment="x", payload=descriptor.to_bytes())
-    return decode_reply(study.hospital("east").answer(sign_request(request, COORDINATOR)))
+    data = sign_request(request, COORDINATOR, study=FIRST.study, hospital="east")
+    return decode_signed_reply(study.hospital("east").answer(data))
 
 
 def code(reply: Any) -> RefusalCode:

@@ -1,8 +1,9 @@
 """A run that is killed at any point and resumed arrives at the same model, to the last bit."""
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -54,19 +55,30 @@ def run(grid: UnrulyGrid, strategy: Strategy, journal: DiskJournal, **changes: A
     return prepare(grid, strategy, **more)[1]().result
 
 
-def undisturbed(folder: Path, make: Callable[[], Strategy], **settings: Any) -> tuple[Any, int]:
+def undisturbed(
+    folder: Path,
+    make: Callable[[], Strategy],
+    study: Mapping[str, Any] = MappingProxyType({}),
+    **settings: Any,
+) -> tuple[Any, int]:
     grid = KilledGrid(tiny(**settings))
-    result = run(grid, make(), DiskJournal(folder / "undisturbed"))
+    result = run(grid, make(), DiskJournal(folder / "undisturbed"), **study)
     return arrays(result.arrays), grid.calls
 
 
 def assert_resumes(
-    folder: Path, make: Callable[[], Strategy], expected: Any, at: int, after: bool, **settings: Any
+    folder: Path,
+    make: Callable[[], Strategy],
+    expected: Any,
+    at: int,
+    after: bool,
+    study: Mapping[str, Any] = MappingProxyType({}),
+    **settings: Any,
 ) -> None:
     grid = KilledGrid(tiny(**settings), at=at, after=after)
     with pytest.raises(Killed):
-        run(grid, make(), DiskJournal(folder))
-    resumed = arrays(run(grid, make(), DiskJournal(folder)).arrays)
+        run(grid, make(), DiskJournal(folder), **study)
+    resumed = arrays(run(grid, make(), DiskJournal(folder), **study).arrays)
     assert set(resumed) == set(expected)
     for name, array in expected.items():
         np.testing.assert_array_equal(resumed[name], array, err_msg=f"killed at call {at}")

@@ -11,21 +11,19 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from client_app.courier import app as courier
 from lab.flower.in_process import InProcessGrid
 from learning.local_data import load_dataset
-from learning.trainer import TaskSpec
 from protocol.messages import (
     Request,
     Trained,
     TrainLeg,
-    decode_reply,
+    decode_signed_reply,
     decode_signed_request,
 )
 from protocol.model_bytes import ModelState
-from protocol.randomness import derive_seed, shared_init_seed
+from protocol.randomness import derive_seed
 from protocol.records import from_records
 from protocol.schedule import Leg
 from protocol.study.simulated_study import simulated_study
 from server_app.config.run_config import Settings
-from server_app.run.evaluator import Evaluator
 from strategies.feddc import FedDC
 from strategies.session.exchange import Answer
 from strategies.session.observer import LegReport, Observer
@@ -34,9 +32,10 @@ from strategies.session.spool import StoredModel
 from strategies.settings import ScheduleOptions
 from tests.conftest import TINY
 from tests.fake_clock import FakeClock
+from tests.strategies.misconduct import NAMES as NAMES
 from tests.strategies.misconduct import Rule, is_deaf
+from tests.strategies.recorded_aggregations import first_model
 
-NAMES = [f"hospital-{number:02}" for number in range(1, 7)]
 _STUDY = simulated_study(3, NAMES)
 STUDY: dict[str, Any] = {"roster": _STUDY.roster, "coordinator": _STUDY.coordinator}
 _STUDY_ARGUMENTS = {field.name for field in fields(SealedStudy)}
@@ -90,7 +89,7 @@ class UnrulyGrid(InProcessGrid):
         """Return the models trained for the requests a leg made, whatever became of them."""
         found = {}
         for position, data in self.answered:
-            reply = decode_reply(data)
+            reply = decode_signed_reply(data)
             if isinstance(reply, Trained) and reply.leg == leg:
                 found[position] = reply
         return found
@@ -172,9 +171,7 @@ def prepare(
     a = settings.algorithm
     dataset = load_dataset(settings.local, a.seed)
     training_seed = derive_seed(a.seed, "training")
-    task = TaskSpec(dataset.shape, len(dataset.classes))
-    seed = shared_init_seed(training_seed)
-    first = Evaluator(settings.training, task, None, seed=seed).first_model
+    first = first_model(settings)
     diary = Diary(grid)
     study = simulated_study(a.seed, NAMES[: a.hospitals])
     arguments: dict[str, Any] = {
@@ -189,6 +186,7 @@ def prepare(
         "permutation": a.permutation,
         "route_seed": ROUTE_SEED,
         "training_seed": training_seed,
+        "first_model_from_seed": True,
         "buffers": first.buffers,
         "observer": diary,
         "clock": FakeClock(),  # waiting costs no time

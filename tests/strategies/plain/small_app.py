@@ -30,8 +30,11 @@ def local_update(node: int, model: dict[str, np.ndarray]) -> dict[str, np.ndarra
     }
 
 
-def make_app(*, evaluates: bool = True, mods: Any = None) -> ClientApp:
-    app = ClientApp(mods=mods)
+def make_app(
+    *, evaluates: bool = True, mods: Any = None, app: ClientApp | None = None
+) -> ClientApp:
+    """Return a ClientApp for the task, or give `app` its functions."""
+    app = app or ClientApp(mods=mods)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -68,6 +71,11 @@ class WatchedGrid(InProcessGrid):
         self.sent: list[Message] = []
         self.replies: list[Message] = []
         self.silent: Any = lambda server_round, node: False
+
+    @property
+    def contexts(self) -> list[Context]:
+        """The nodes' contexts, in their order."""
+        return list(self._contexts.values())
 
     def get_node_ids(self) -> Iterable[int]:
         return list(super().get_node_ids()) if self.connected is None else list(self.connected)

@@ -24,7 +24,7 @@ class SealedGrid(WatchedGrid):
     def __init__(self, folder: Path, nodes: int = NODES) -> None:
         super().__init__(make_app(mods=[sealing_mod]), nodes)
         cards = []
-        for position, context in enumerate(self._contexts.values()):
+        for position, context in enumerate(self.contexts):
             private, card = make_key(f"site {position}", folder / str(position))
             cards.append(card)
             context.node_config["feddc-key"] = str(private)
