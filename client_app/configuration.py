@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from client_app.hospital.policy import Policy
 from learning.settings import LocalSettings
 from operation.config import SettingsError, SettingsGroup
-from protocol.study.roster import check_name
+from protocol.study.names import check_member_name
 
 _MEBIBYTE = 1024 * 1024
 # Linux allows 108 bytes, including the closing zero.
@@ -32,7 +32,7 @@ class HospitalSection(SettingsGroup):
     @field_validator("name")
     @classmethod
     def _fits_a_roster(cls, name: str) -> str:
-        return check_name(name)
+        return check_member_name(name)
 
 
 class DataSection(LocalSettings):
@@ -79,7 +79,7 @@ _SIMULATION_ONLY: Mapping[str, frozenset[str]] = {
             "skew-min-examples",
         }
     ),
-    "policy": frozenset({"any-model", "sealed"}),
+    "policy": frozenset({"any-model", "hand-on-diverged", "sealed"}),
 }
 _SECTIONS: Mapping[str, type[SettingsGroup]] = {
     "hospital": HospitalSection,

@@ -40,6 +40,10 @@ class HospitalFolder:
         return self.state / "memory.sqlite"
 
     @property
+    def decisions_file(self) -> Path:
+        return self.state / "decisions.json"
+
+    @property
     def transport(self) -> Path:
         """What only the SuperNode needs: its key and the coordinator's address."""
         return self.path / "transport"

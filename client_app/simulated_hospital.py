@@ -17,6 +17,7 @@ _RECORD = "feddc-hospital"
 # A simulated hospital has no patients to protect: it reports all metrics, unrounded.
 _POLICY = Policy.parse(
     {
+        "approval": "automatic",
         "minimum-cohort": 2,
         "minimum-local-examples": 1,
         "minimum-batch": 1,
@@ -26,7 +27,13 @@ _POLICY = Policy.parse(
         "minimum-held-out": 1,
         "maximum-fraction-per-recipient": 1.0,
         "any-model": True,
+        "maximum-parameters": 2**53,
+        "metrics": ["examples", "loss", "accuracy", "held-out"],
+        "plain-aggregation": True,
+        "aggregate": "same",
+        "private-streams": False,
         "sealed": False,
+        "hand-on-diverged": False,
     },
     source="simulation",
 )

@@ -17,6 +17,7 @@ from operation import files
 from protocol.canonical import canonical_bytes
 from protocol.envelope import MEMBER_KEY_BYTES
 from protocol.keys import InvalidKey, SealingKey, sealing_public_key
+from protocol.study.names import check_member_name, twin_key
 
 _VERSION = 1
 
@@ -59,8 +60,7 @@ class Site:
 
 def make_key(name: str, folder: Path) -> tuple[Path, Path]:
     """Make a site's private key; return the paths of the key file and of the card to hand out."""
-    if not name or name != name.strip() or len(name.encode()) > 64 or not name.isprintable():
-        raise SiteKeyError(f"a name has 1 to 64 bytes of printable text, got {name!r}")
+    name = _checked(name)
     key = SealingKey.generate()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     private, card = folder / "site.key.json", folder / "site.card.json"
@@ -77,11 +77,11 @@ def make_roster(cards: Sequence[Path], path: Path) -> list[str]:
     for card in cards:
         content = _read(card, "card")
         try:
-            name, public = content["name"], content["public-key"]
+            name, public = _checked(str(content["name"])), content["public-key"]
             sealing_public_key(bytes.fromhex(public))
         except (KeyError, TypeError, ValueError, InvalidKey) as error:
             raise SiteKeyError(f"{card} is no card: {error}") from error
-        if name in members:
+        if twin_key(name) in map(twin_key, members):
             raise SiteKeyError(f"two cards name {name!r}: give each site a name of its own")
         members[name] = public
     if len(members) < 2:
@@ -91,6 +91,13 @@ def make_roster(cards: Sequence[Path], path: Path) -> list[str]:
     member_key = secrets.token_hex(MEMBER_KEY_BYTES)
     _write(path, {"members": members, "member-key": member_key}, mode=0o600)
     return sorted(members)
+
+
+def _checked(name: str) -> str:
+    try:
+        return check_member_name(name)
+    except ValueError as error:
+        raise SiteKeyError(f"a site's name {error}") from error
 
 
 def _read(path: Path, what: str) -> dict[str, Any]:

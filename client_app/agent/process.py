@@ -7,20 +7,25 @@ import ctypes
 import logging
 import os
 import resource
+import threading
 from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING
 
 from client_app.configuration import Configuration
 from client_app.hospital_folder import HospitalFolder
+from client_app.state.asked_experiments import asked_experiments
+from client_app.state.decisions import DecisionFile
 from client_app.state.sqlite_store import SqliteStore
 from client_app.unix_groups import group_number
+from operation.clock import Clock
 from operation.http_server import HttpServer
 from operation.unix_socket import listening
 from protocol import __version__
 from protocol.study.roster import Roster
 
 from .api import AgentApi, Health
+from .connections import BACKLOG, LimitedConnection
 
 if TYPE_CHECKING:
     from client_app.hospital.hospital import Hospital
@@ -29,6 +34,7 @@ logger = logging.getLogger("feddc.agent")
 
 # Docker sends SIGKILL ten seconds after SIGTERM.
 _SHUTDOWN_SECONDS = 8
+_EXPIRY_SECONDS = 60 * 60
 _PR_SET_DUMPABLE = 4
 
 
@@ -39,6 +45,14 @@ def serve(folder: HospitalFolder, configuration: Configuration, roster: Roster) 
     hospital = _hospital(folder, configuration, roster, store)
     health = Health(configuration.hospital.name, roster.fingerprint, __version__)
     api = AgentApi(hospital, health, maximum_bytes=configuration.agent.maximum_request_bytes)
+    for waiting in (one for one in asked_experiments(folder) if one.state == "waiting"):
+        logger.warning(
+            "%s: experiment %s waits for your approval: see `feddc hospital experiments`",
+            health.name,
+            waiting.experiment,
+        )
+    expire = threading.Thread(target=expire_regularly, args=(api, hospital), daemon=True)
+    expire.start()
     with listening(configuration.socket, group_number(configuration.agent.group)) as listener:
         logger.info("%s: ready at %s", health.name, configuration.socket)
         run(api, listener)
@@ -46,13 +60,31 @@ def serve(folder: HospitalFolder, configuration: Configuration, roster: Roster) 
         logger.warning("stopped while working on a request; a retry will repeat the work")
         logging.shutdown()
         os._exit(0)  # a working thread can't be stopped; what it has not stored is discarded
+    api.finish()
     store.close()
     logger.info("%s: stopped", health.name)
 
 
 def run(api: AgentApi, listener: socket) -> None:
     """Answer requests on the socket until SIGTERM, SIGINT or SIGHUP."""
-    HttpServer(api.app, shutdown_seconds=_SHUTDOWN_SECONDS).run(sockets=[listener])
+    server = HttpServer(
+        api.app,
+        shutdown_seconds=_SHUTDOWN_SECONDS,
+        connection=LimitedConnection,
+        backlog=BACKLOG,
+    )
+    server.run(sockets=[listener])
+
+
+def expire_regularly(api: AgentApi, hospital: "Hospital", clock: Clock | None = None) -> None:
+    """Destroy experiments whose time is over, now and every hour, even if no request arrives."""
+    clock = clock or Clock()
+    while True:
+        try:
+            api.between_requests(hospital.expire_experiments).result()
+        except Exception:
+            logger.exception("could not destroy expired experiments; retrying in an hour")
+        clock.sleep(_EXPIRY_SECONDS)
 
 
 def _hospital(
@@ -78,6 +110,7 @@ def _hospital(
         identity=folder.identity(),
         roster=roster,
         policy=configuration.policy,
+        decisions=DecisionFile(folder.decisions_file),
         device=data.device,
     )
 

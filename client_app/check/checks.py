@@ -8,6 +8,7 @@ from shlex import quote
 from client_app.configuration import Configuration
 from client_app.connect.agent_client import AgentUnreachable, health
 from client_app.hospital_folder import FolderError, HospitalFolder
+from client_app.state.asked_experiments import asked_experiments
 from client_app.state.sqlite_store import SqliteStore
 from client_app.state.store import STOPPED
 from learning.data import DataError
@@ -16,16 +17,18 @@ from operation import disk_space
 from operation.config import SettingsError
 from operation.terminal import byte_size
 
+from .disclosure import check_disclosure
 from .essentials import check_essentials
 from .finding import Finding
+from .messages import check_messages
 from .permissions import check_state_folder
-from .reachability import WrongClock, why_unreachable
+from .reachability import WrongClock, expiry_warning, why_unreachable
 
 _MOST_PROBLEMS = 20
 
 
 def check_everything(folder: HospitalFolder) -> Iterator[Finding]:
-    """Check configuration, permissions, keys, roster, network, disk, data, agent, coordinator."""
+    """Check configuration, keys, roster, network, disk, data, agent, approvals, connection."""
     try:
         configuration = Configuration.read(folder.configuration)
     except SettingsError as error:
@@ -34,21 +37,27 @@ def check_everything(folder: HospitalFolder) -> Iterator[Finding]:
         yield from _store(folder)
         yield from _disk(folder)
         yield from _coordinator(folder)
+        yield from check_messages(folder)
         return
     yield from check_essentials(folder, configuration)
     yield from _store(folder)
     yield from _disk(folder)
+    yield from check_disclosure(configuration.policy)
     yield from _data(configuration)
     yield from _agent(configuration)
+    yield from _experiments(folder)
     yield from _coordinator(folder)
+    yield from check_messages(folder)
 
 
 def _store(folder: HospitalFolder) -> Iterator[Finding]:
     if not folder.store_file.exists():
         return
     store = SqliteStore.for_reading(folder.store_file)
-    stopped = store.get(STOPPED) is not None
+    stopped, unreadable = store.get(STOPPED) is not None, store.unreadable()
     store.close()
+    for experiment, reason in unreadable.items():
+        yield Finding("store", "warning", f"experiment {experiment} is refused: {reason}")
     if stopped:
         yield Finding(
             "store",
@@ -140,6 +149,17 @@ def _agent(configuration: Configuration) -> Iterator[Finding]:
         yield Finding("agent", "fine", f"{agent['name']} answers (version {agent['version']})")
 
 
+def _experiments(folder: HospitalFolder) -> Iterator[Finding]:
+    waiting = [one.experiment for one in asked_experiments(folder) if one.state == "waiting"]
+    if waiting:
+        yield Finding(
+            "experiments",
+            "warning",
+            f"waiting for your approval: {', '.join(waiting)}",
+            "review them with `feddc hospital experiments`, then `approve` or `reject` each",
+        )
+
+
 def _coordinator(folder: HospitalFolder) -> Iterator[Finding]:
     try:
         connection = folder.connection()
@@ -164,5 +184,8 @@ def _coordinator(folder: HospitalFolder) -> Iterator[Finding]:
         # A warning only: the agent's machine or container should have no network at all.
         remedy = "check the firewall and HTTPS_PROXY where `feddc hospital connect` runs"
         yield Finding("coordinator", "warning", f"{connection.address}: {problem}", remedy)
+    elif warning := expiry_warning(connection):
+        remedy = "tell the coordinator to run `feddc coordinator renew-certificate`"
+        yield Finding("coordinator", "warning", f"{connection.address}: {warning}", remedy)
     else:
         yield Finding("coordinator", "fine", f"{connection.address} answers, with its certificate")

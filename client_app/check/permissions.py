@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 
+from client_app.state.experiment_keys import KEY_FOLDER
 from client_app.unix_groups import group_name, user_name, users_in_group
 
 from .finding import Finding
@@ -16,14 +17,11 @@ _ACL = "system.posix_acl_access"
 def check_state_folder(folder: Path) -> Iterator[Finding]:
     """Check that the state folder and everything in it belong to the agent's user alone."""
     yield from _check_folder("state", folder, modes=(0o700,), group=None)
-    if not _can_list(folder):
-        return
-    for path in sorted(folder.iterdir()):
-        status = path.lstat()
-        if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
-            yield _wrong("state", f"{path} is not a file of the agent's user", f"remove {path}")
-        elif stat.S_IMODE(status.st_mode) != 0o600:
-            yield _wrong("state", _mode_of(path, status), f"chmod 0600 {quote(str(path))}")
+    yield from _check_files(folder)
+    keys = folder / KEY_FOLDER
+    if _can_list(folder) and os.path.lexists(keys):
+        yield from _check_folder("keys", keys, modes=(0o700,), group=None)
+        yield from _check_files(keys)
 
 
 def check_socket_folder(path: Path, group: int) -> Iterator[Finding]:
@@ -92,6 +90,17 @@ def _check_folder(
         yield _wrong(subject, text, remedy)
     if not problems:
         yield Finding(subject, "fine", _mode_of(folder, status))
+
+
+def _check_files(folder: Path) -> Iterator[Finding]:
+    for path in sorted(folder.iterdir()) if _can_list(folder) else ():
+        status = path.lstat()
+        if path.name == KEY_FOLDER and stat.S_ISDIR(status.st_mode):
+            continue
+        if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
+            yield _wrong("state", f"{path} is not a file of the agent's user", f"remove {path}")
+        elif stat.S_IMODE(status.st_mode) != 0o600:
+            yield _wrong("state", _mode_of(path, status), f"chmod 0600 {quote(str(path))}")
 
 
 def _can_list(folder: Path) -> bool:

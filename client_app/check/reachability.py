@@ -5,14 +5,23 @@ The request goes through the proxy where one is set. It uses Python's own HTTP c
 """
 
 import ssl
+from datetime import UTC, datetime
 from http.client import HTTPException
 
 from cryptography import x509
 
-from client_app.connect.https_link import clock_problem, date_problem, https_link, is_about_dates
+from client_app.connect.https_link import (
+    clock_problem,
+    date_problem,
+    https_link,
+    is_about_dates,
+    server_certificate,
+)
+from operation.tls import client_context
 from protocol.study.connection import Connection
 
 _SECONDS = 10.0
+_EXPIRY_DAYS = 30
 _NOT_FOUND = 404  # the coordinator's nginx answers so to everything but Flower's requests
 
 
@@ -30,7 +39,7 @@ def why_unreachable(connection: Connection, *, seconds: float = _SECONDS) -> str
     if problem := date_problem([authority]):
         raise WrongClock(problem)
     address = connection.address
-    context = ssl.create_default_context(cadata=connection.certificate)
+    context = client_context(connection.certificate)
     through_proxy = False
     try:
         link, through_proxy = https_link(address, context, seconds)
@@ -51,3 +60,15 @@ def why_unreachable(connection: Connection, *, seconds: float = _SECONDS) -> str
         via = " through the proxy" if through_proxy else ""
         return f"not reachable{via}: {getattr(error, 'strerror', None) or error}"
     return "" if status == _NOT_FOUND else f"another server answers there (HTTP status {status})"
+
+
+def expiry_warning(
+    connection: Connection, *, seconds: float = _SECONDS, now: datetime | None = None
+) -> str:
+    """Return in how many days the coordinator's certificate expires, if these are few."""
+    authority = x509.load_pem_x509_certificate(connection.certificate.encode())
+    for certificate in server_certificate(connection.address, authority, seconds):
+        left = (certificate.not_valid_after_utc - (now or datetime.now(UTC))).days
+        if left < _EXPIRY_DAYS:
+            return f"its certificate expires in {left} days"
+    return ""

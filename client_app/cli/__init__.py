@@ -4,7 +4,7 @@ import typer
 
 from operation.renames import renamed_commands, renamed_options
 
-from . import agent_commands, enrolment_commands
+from . import agent_commands, enrolment_commands, experiment_commands
 
 app = typer.Typer(no_args_is_help=True, cls=renamed_commands({"forget": "`feddc hospital reset`"}))
 
@@ -20,5 +20,8 @@ app.command("renew-transport-key")(enrolment_commands.renew_transport_key)
 app.command()(agent_commands.check)
 app.command()(agent_commands.serve)
 app.command(cls=renamed_options({"--through": "--via-socket"}))(agent_commands.connect)
+app.command()(experiment_commands.experiments)
+app.command()(experiment_commands.approve)
+app.command()(experiment_commands.reject)
 app.command()(agent_commands.audit)
 app.command()(agent_commands.reset)

@@ -7,10 +7,12 @@ from typing import Annotated
 import typer
 
 from operation import terminal
-from operation.terminal import console, fail
+from operation.log_lines import LineLimit, TimedLine
+from operation.terminal import console, echo, fail
 
 from .shared import DEFAULT_FOLDER, Folder, exit_on_error
 
+_LOG_LINES_PER_MINUTE = 600
 _SIGNS = {"fine": "✓", "warning": "!", "wrong": "✗"}
 
 
@@ -23,9 +25,9 @@ def check(folder: Folder = DEFAULT_FOLDER) -> None:
     with exit_on_error():
         for finding in check_everything(HospitalFolder(folder)):
             ready = ready and finding.verdict != "wrong"
-            typer.echo(f"{_SIGNS[finding.verdict]} {finding.subject}: {finding.text}")
+            echo(f"{_SIGNS[finding.verdict]} {finding.subject}: {finding.text}")
             if finding.remedy:
-                typer.echo(f"    → {finding.remedy}")
+                echo(f"    → {finding.remedy}")
     raise typer.Exit(0 if ready else 1)
 
 
@@ -36,14 +38,17 @@ def serve(folder: Folder = DEFAULT_FOLDER) -> None:
     from client_app.configuration import Configuration
     from client_app.hospital_folder import HospitalFolder
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    output = logging.StreamHandler()
+    output.setFormatter(TimedLine())
+    output.addFilter(LineLimit(_LOG_LINES_PER_MINUTE))  # a hostile courier must not fill the disk
+    logging.basicConfig(level=logging.INFO, handlers=[output])
     place = HospitalFolder(folder)
     with exit_on_error():
         configuration = Configuration.read(place.configuration)
         wrong = False
         for finding in check_essentials(place, configuration):
             if finding.verdict != "fine":
-                typer.echo(f"{finding.subject}: {finding.text} → {finding.remedy}", err=True)
+                echo(f"{finding.subject}: {finding.text} → {finding.remedy}", err=True)
             wrong = wrong or finding.verdict == "wrong"
         if wrong:
             fail(2, "the agent can't start: correct the above and run `feddc hospital check`")
@@ -98,14 +103,14 @@ def audit(
         lines, verdict = read_audit(HospitalFolder(folder))
     if json_output:
         for line in lines:
-            typer.echo(line)
+            echo(line.decode(errors="backslashreplace"))
     else:
         console().print(audit_table(lines))
         for recipient, count in models_sent(lines).items():
-            typer.echo(f"models sent to {recipient}: {count}")
+            echo(f"models sent to {recipient}: {count}")
     if verdict.broken is not None:
         fail(1, f"the log is broken: line {verdict.broken} {verdict.reason}")
-    typer.echo(f"{verdict.entries} lines, complete and in order.", err=json_output)
+    echo(f"{verdict.entries} lines, complete and in order.", err=json_output)
 
 
 def reset(
@@ -114,6 +119,7 @@ def reset(
 ) -> None:
     """Destroy the keys and state of all experiments, so that a stopped agent can serve again."""
     from client_app.hospital_folder import HospitalFolder
+    from client_app.state.decisions import DecisionFile
     from client_app.state.reset import reset_experiments
     from client_app.state.sqlite_store import SqliteStore
 
@@ -128,6 +134,9 @@ def reset(
         store = SqliteStore(place.store_file)
         try:
             reset_experiments(store, identity)
+            DecisionFile(place.decisions_file).clear()
         finally:
             store.close()
-    typer.echo("All experiments were removed; identity, roster and audit log are unchanged.")
+    echo(
+        "All experiments and approvals were removed; identity, roster and audit log are unchanged."
+    )

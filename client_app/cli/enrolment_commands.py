@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from operation.terminal import console, fail
+from operation.terminal import console, echo, fail
 
 from .shared import DEFAULT_FOLDER, Folder, exit_on_error
 
@@ -37,7 +37,7 @@ def init(
 
     with exit_on_error():
         card, card_file = initialise(HospitalFolder(folder), name, study, group)
-    typer.echo(
+    echo(
         f"Send {card_file} to the coordinator, and read out this fingerprint over the telephone:"
         f"\n    {card.fingerprint}\n"
         f"Then describe your data in {folder / 'hospital.toml'}, and wait for the roster.\n"
@@ -63,6 +63,7 @@ def join(
     ] = None,
 ) -> None:
     """Review and pin a roster; only its coordinator is served afterwards."""
+    from client_app.check.disclosure import check_disclosure
     from client_app.check.permissions import check_state_folder
     from client_app.configuration import Configuration
     from client_app.enrol import enrolment
@@ -74,16 +75,19 @@ def join(
         for finding in check_state_folder(place.state):
             if finding.verdict == "wrong":
                 fail(2, f"{finding.text}: {finding.remedy}")
-        settings = Configuration.read(place.configuration).hospital
+        configuration = Configuration.read(place.configuration)
+        settings = configuration.hospital
         own, pinned = place.identity().public, place.roster()
         offered, data = enrolment.read_roster(roster)
         _show(offered, own)
+        for finding in check_disclosure(configuration.policy):
+            echo(f"Your policy: {finding.text}.")
         enrolment.check_roster(offered, settings, own, pinned)
         default = roster.parent / "coordinator.json"
         file = coordinator or (default if default.exists() else None)
         connection = enrolment.read_connection(file, offered) if file else None
     if pinned is not None and pinned.digest == offered.digest:
-        typer.echo("This roster is already pinned.")
+        echo("This roster is already pinned.")
         _save(place, connection)
         return
     if fingerprint is None:
@@ -96,7 +100,7 @@ def join(
         )
     with exit_on_error():
         place.pin(data)
-    typer.echo(f"Pinned in {place.roster_file}. Restart the agent if it is running.")
+    echo(f"Pinned in {place.roster_file}. Restart the agent if it is running.")
     _save(place, connection)
 
 
@@ -111,7 +115,7 @@ def renew_transport_key(folder: Folder = DEFAULT_FOLDER) -> None:
         settings = Configuration.read(place.configuration)
         name, group = settings.hospital.name, settings.agent.group
         card, card_file = enrolment.renew_transport_key(place, name, group)
-    typer.echo(
+    echo(
         f"Send {card_file} to the coordinator; the fingerprint has not changed:\n"
         f"    {card.fingerprint}\n"
         "The coordinator rejects `feddc hospital connect` until it has enrolled the new key."
@@ -123,7 +127,7 @@ def _save(folder: "HospitalFolder", connection: "Connection | None") -> None:
         return
     with exit_on_error():
         folder.save_connection(connection)
-    typer.echo(f"The coordinator is at {connection.address}: run `feddc hospital connect`.")
+    echo(f"The coordinator is at {connection.address}: run `feddc hospital connect`.")
 
 
 def _show(roster: "Roster", own: bytes) -> None:
@@ -133,10 +137,10 @@ def _show(roster: "Roster", own: bytes) -> None:
     for member in roster.members:
         you = "you" if member.identity == own else ""
         table.add_row(Text(member.name), member.fingerprint, you)
-    typer.echo(
+    echo(
         f"study        {roster.study}\n"
         f"generation   {roster.generation}\n"
         f"coordinator  {fingerprint(roster.coordinator)}\n"
     )
     console().print(table)
-    typer.echo(f"\nfingerprint of this roster:\n    {roster.fingerprint}\n")
+    echo(f"\nfingerprint of this roster:\n    {roster.fingerprint}\n")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from operation.terminal import exit_on_error
+from operation.terminal import echo, exit_on_error
 
 app = typer.Typer(no_args_is_help=True, help="Seal the hand-overs of your own Flower app.")
 
@@ -20,7 +20,7 @@ def key(
 
     with exit_on_error(SiteKeyError, user="the SuperNode's user"):
         private, card = make_key(name, folder)
-    typer.echo(f"private key  {private}  (stays here)\ncard         {card}  (for the other sites)")
+    echo(f"private key  {private}  (stays here)\ncard         {card}  (for the other sites)")
 
 
 @app.command()
@@ -33,4 +33,4 @@ def roster(
 
     with exit_on_error(SiteKeyError, user="the SuperNode's user"):
         names = make_roster(cards, out)
-    typer.echo(f"{out}: {', '.join(names)}. Secret among these sites; the coordinator needs none.")
+    echo(f"{out}: {', '.join(names)}. Secret among these sites; the coordinator needs none.")

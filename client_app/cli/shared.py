@@ -18,13 +18,15 @@ def exit_on_error() -> AbstractContextManager[None]:
     """Print an expected error of a hospital's command as one line and exit."""
     from client_app.enrol.enrolment import EnrolmentRefused
     from client_app.hospital_folder import FolderError
-    from client_app.state.sqlite_store import StoreError
+    from client_app.state.decisions import DecisionsError
+    from client_app.state.store_file import StoreError
     from learning.data import DataError
     from operation.config import SettingsError
     from operation.unix_socket import SocketTaken
 
     return terminal.exit_on_error(
         DataError,
+        DecisionsError,
         FolderError,
         SettingsError,
         SocketTaken,

@@ -5,8 +5,10 @@ answers it as if it were the first time.
 """
 
 import json
+import math
+import struct
 from http.client import HTTPConnection, HTTPException, HTTPResponse
-from socket import AF_UNIX, SOCK_STREAM, socket
+from socket import AF_UNIX, SO_SNDTIMEO, SOCK_STREAM, SOL_SOCKET, socket
 
 from operation.clock import Clock
 
@@ -86,8 +88,12 @@ class _UnixConnection(HTTPConnection):
 
     def connect(self) -> None:
         self.sock = socket(AF_UNIX, SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
+        if self.timeout is not None:
+            # Python's timeout would not wait for room in the agent's queue of connections.
+            limit = struct.pack("ll", math.ceil(self.timeout), 0)
+            self.sock.setsockopt(SOL_SOCKET, SO_SNDTIMEO, limit)
         self.sock.connect(self._path)
+        self.sock.settimeout(self.timeout)
 
 
 def _kind(error: Exception) -> str:

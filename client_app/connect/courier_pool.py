@@ -21,6 +21,9 @@ from operation.clock import Clock
 from operation.flower.tasks import AcquiredTask, TaskSource, run_clientapp
 from operation.supervision import end_with_parent
 
+from .supernode_output import say
+from .watchdog import Watchdog
+
 _HOST = "127.0.0.1"
 # Seconds until the next poll: a fraction of the time since the last task, within limits. Short legs
 # are delayed by hundredths of a second, and an idle hospital polls twice a second.
@@ -28,21 +31,20 @@ _PAUSE_FRACTION, _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.05, 0.5
 # A SuperNode hands out a task before its message is complete, and Flower's code sleeps for a second
 # when a part is missing.
 _SETTLE_SECONDS = 0.15
-# Flower notices a killed courier after 60 s, but not one that was killed before it had its message:
-# then the SuperNode would wait forever.
-_STUCK_SECONDS = 90.0
 
 
 class CourierPool:
     """Acquires the SuperNode's tasks one by one, and forks a courier for each."""
 
-    def __init__(self, port: int, clock: Clock | None = None) -> None:
+    def __init__(
+        self, port: int, secret: bytes, watchdog: Watchdog, clock: Clock | None = None
+    ) -> None:
         self._clock = clock or Clock()
         self._address = f"{_HOST}:{port}"
-        self._tasks = TaskSource(self._address)
+        self._tasks = TaskSource(self._address, secret)
+        self._watchdog = watchdog
         self._couriers: set[int] = set()
         self._last_task = self._clock.now()
-        self._killed: float | None = None
         gc.freeze()  # else garbage collection in a fork would copy this process's memory
 
     @property
@@ -51,28 +53,24 @@ class CourierPool:
         pause = _PAUSE_FRACTION * (self._clock.now() - self._last_task)
         return max(_SHORTEST_PAUSE, min(pause, _LONGEST_PAUSE))
 
-    @property
-    def is_stuck(self) -> bool:
-        """Whether a courier was killed, and no task followed within the time Flower needs."""
-        return self._killed is not None and self._clock.now() - self._killed > _STUCK_SECONDS
-
     def poll(self) -> None:
         """Fork a courier for the next task, if there is one."""
         self._reap()
         if task := self._tasks.acquire():
-            self._last_task, self._killed = self._clock.now(), None
+            self._last_task = self._clock.now()
             self._launch(task)
 
     def _launch(self, task: AcquiredTask) -> None:
         if not task.is_for_a_clientapp:
             # The task expires, and the message is answered with an error.
-            print(f"a task of kind {task.kind} is not for a courier", flush=True)  # noqa: T201
+            say(f"a task of kind {task.kind} is not for a courier")
             return
         runner = os.getpid()
         sys.stdout.flush()
         if (courier_pid := os.fork()) == 0:
             _run_courier(self._address, task.token, runner)
         self._couriers.add(courier_pid)
+        self._watchdog.courier_started()
 
     def _reap(self) -> None:
         for pid in list(self._couriers):
@@ -80,10 +78,10 @@ class CourierPool:
             if not ended:
                 continue
             self._couriers.remove(pid)
+            self._watchdog.courier_ended(failed=status != 0)
             if os.WIFSIGNALED(status):
                 number = signal.Signals(os.WTERMSIG(status)).name
-                print(f"a courier was killed ({number})", flush=True)  # noqa: T201
-                self._killed = self._clock.now()
+                say(f"a courier was killed ({number})")
 
 
 def _run_courier(address: str, token: str, runner: int) -> NoReturn:

@@ -53,7 +53,7 @@ def clock_problem(
     """
     pinned = x509.load_pem_x509_certificate(authority.encode())
     return date_problem([pinned], now) or date_problem(
-        _server_certificate(address, pinned, seconds), now
+        server_certificate(address, pinned, seconds), now
     )
 
 
@@ -70,7 +70,7 @@ def date_problem(certificates: Iterable[x509.Certificate], now: datetime | None 
     return ""
 
 
-def _server_certificate(
+def server_certificate(
     address: Address, authority: x509.Certificate, seconds: float
 ) -> list[x509.Certificate]:
     """Return the server's certificate if the authority issued it; nothing is sent to the server."""

@@ -23,7 +23,9 @@ from protocol.address import Address
 from protocol.study.connection import Connection, ConnectionFileError
 
 from .https_link import clock_problem, date_problem, is_about_dates
+from .message_record import FILE_NAME
 from .node_record import NodeRecord
+from .supernode_runner import LOST_MESSAGE
 
 _SOCKET = Path("socket") / "agent.sock"
 _LOOK_SECONDS = 5.0
@@ -70,7 +72,7 @@ def keep_connected(
         programs.append(
             Program(
                 "supernode",
-                _command(address, authority, key, agent),
+                _command(address, authority, key, agent, writable / FILE_NAME),
                 environment,
                 logger.getChild("supernode"),
                 before_start=record.deactivate_node,
@@ -94,7 +96,9 @@ def _forwarder_command(address: Address, via_socket: Path) -> Callable[[], list[
     return lambda: [*program, f"--listen={address}", upstream, "--quiet"]
 
 
-def _command(address: Address, authority: Path, key: Path, agent: Path) -> Callable[[], list[str]]:
+def _command(
+    address: Address, authority: Path, key: Path, agent: Path, record: Path
+) -> Callable[[], list[str]]:
     path = Path(sys.executable).parent / "flower-supernode"
     supernode = str(path) if path.exists() else shutil.which("flower-supernode")
     if supernode is None:
@@ -102,8 +106,9 @@ def _command(address: Address, authority: Path, key: Path, agent: Path) -> Calla
 
     def command() -> list[str]:
         port = _free_port()  # of the SuperNode's API for its couriers; another port at every start
+        runner = [sys.executable, "-P", "-m", "client_app.connect.supernode_runner"]
         return [
-            *(sys.executable, "-P", "-m", "client_app.connect.supernode_runner", str(port)),
+            *(*runner, str(port), str(record.absolute())),
             supernode,
             f"--superlink={address}",
             f"--root-certificates={authority}",
@@ -142,6 +147,8 @@ def _explanation(address: Address, authority: str) -> Callable[[int, str], str]:
                 "was rejected: the coordinator has not enrolled this SuperNode's key, or considers "
                 "it still connected, for a minute at most"
             )
+        if LOST_MESSAGE in last:
+            return f"was ended: {LOST_MESSAGE}"
         return ""
 
     return explain

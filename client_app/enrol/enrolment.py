@@ -21,7 +21,7 @@ class EnrolmentRefused(Exception):
 
 def initialise(folder: HospitalFolder, name: str, study: str, group: str = "") -> tuple[Card, Path]:
     """Create the folder with a new identity and a configuration; return the card and its file."""
-    HospitalSection.parse({"name": name, "study": study}, source="command line")
+    name = HospitalSection.parse({"name": name, "study": study}, source="command line").name
     try:
         number = group_number(group) if group else None
     except ValueError as error:

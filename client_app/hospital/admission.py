@@ -5,6 +5,7 @@ from client_app.state.experiment_store import ExperimentStore
 from client_app.state.store import STOPPED, Store
 from protocol.descriptor import Descriptor, DescriptorError
 from protocol.messages import (
+    ANY_HOSPITAL,
     Close,
     ExchangeKeyShares,
     Hello,
@@ -12,8 +13,11 @@ from protocol.messages import (
     OpenKeyShares,
     RefusalCode,
     Request,
+    Reveal,
     SetUp,
+    SignSurvivors,
     TrainLeg,
+    Vouch,
     decode_signed_request,
     is_signed_by,
 )
@@ -22,14 +26,21 @@ from protocol.study.roster import Roster
 from .refusal import Refused
 
 
-def admit(data: bytes, store: Store, roster: Roster, audit_log: AuditLog) -> Request:
-    """Return the request if it is well-formed and the coordinator's, and the state is current."""
+def admit(data: bytes, name: str, store: Store, roster: Roster, audit_log: AuditLog) -> Request:
+    """Return the request if the coordinator has signed it for this hospital; else refuse it."""
     try:
         request = decode_signed_request(data)
     except MessageError as error:
         raise Refused(RefusalCode.MALFORMED, str(error)) from error
     if not is_signed_by(roster.coordinator, data):
         raise Refused(RefusalCode.BAD_SIGNATURE, "not signed by the pinned coordinator")
+    everybody = isinstance(request, Hello) and request.hospital == ANY_HOSPITAL
+    if request.study != roster.study or not (everybody or request.hospital == name):
+        raise Refused(
+            RefusalCode.MISADDRESSED,
+            f"for {request.hospital} in {request.study}: is this SuperNode connected to the "
+            "agent of another hospital?",
+        )
     _check_rollback(request, store, audit_log)
     return request
 
@@ -39,19 +50,23 @@ def cached_reply(request: Request, digest: bytes, store: Store, roster: Roster) 
 
     Refuses a request in whose place another one was answered.
     """
-    if isinstance(request, Hello):
-        return None
+    if isinstance(request, Hello | Vouch):
+        return None  # answered anew: it changes nothing
     experiment = ExperimentStore(store, request.experiment)
     leg = request.leg if isinstance(request, TrainLeg) else None
-    if leg is not None and leg < experiment.last_leg:
-        raise Refused(RefusalCode.OLD_LEG, f"leg {leg} after leg {experiment.last_leg}")
-    if experiment.cached_reply("close") is not None and not isinstance(request, Close):
+    in_leg = request.leg if isinstance(request, TrainLeg | SignSurvivors | Reveal) else None
+    if in_leg is not None and in_leg < experiment.last_leg:
+        raise Refused(RefusalCode.OLD_LEG, f"leg {in_leg} after leg {experiment.last_leg}")
+    cached_close = experiment.cached_reply("close") if isinstance(request, Close) else None
+    if experiment.ending and cached_close is None:
         # Its keys are destroyed: an old set-up, sent again, must not open it a second time.
-        raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"{request.experiment} is closed")
+        raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"{request.experiment} {experiment.ending}")
     if isinstance(request, SetUp) and _opens_generation(experiment, digest, roster):
         return None
+    if leg is not None and leg > experiment.last_leg:
+        return None  # before the last leg's model is decrypted
     cached = store_of(request, store).cached_reply(request.kind)
-    if cached is None or (leg is not None and leg > experiment.last_leg):
+    if cached is None:
         return None
     answered, reply = cached
     if answered != digest:
@@ -63,7 +78,15 @@ def cached_reply(request: Request, digest: bytes, store: Store, roster: Roster) 
 
 
 def store_of(
-    request: SetUp | ExchangeKeyShares | OpenKeyShares | TrainLeg | Close, store: Store
+    request: SetUp
+    | ExchangeKeyShares
+    | OpenKeyShares
+    | TrainLeg
+    | SignSurvivors
+    | Reveal
+    | Vouch
+    | Close,
+    store: Store,
 ) -> ExperimentStore:
     """Return the store a request belongs to.
 
@@ -103,10 +126,7 @@ def _check_rollback(request: Request, store: Store, audit_log: AuditLog) -> None
 
 def _is_known(request: Request, store: Store) -> bool:
     # What was seen in an unknown experiment may be from before the operator's `reset`.
-    return (
-        isinstance(request, TrainLeg)
-        and ExperimentStore(store, request.experiment).descriptor is not None
-    )
+    return isinstance(request, TrainLeg) and request.experiment in store.experiments()
 
 
 def _opens_generation(experiment: ExperimentStore, digest: bytes, roster: Roster) -> bool:

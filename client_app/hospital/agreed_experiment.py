@@ -4,9 +4,20 @@ from dataclasses import dataclass
 
 from client_app.state.experiment_store import ExperimentStore
 from protocol.descriptor import Descriptor
+from protocol.schedule import Leg
 from protocol.study.roster import Roster
 
 from .local_training import LocalTraining
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What follows from the descriptor alone: its legs, and the training that it describes."""
+
+    descriptor: Descriptor
+    legs: tuple[Leg, ...]
+    training: LocalTraining
+    examples: int  # on which this hospital trains
 
 
 @dataclass(frozen=True)
@@ -15,6 +26,21 @@ class AgreedExperiment:
 
     hospital: str  # the name of this hospital
     store: ExperimentStore
-    descriptor: Descriptor
     roster: Roster
-    training: LocalTraining
+    agreement: Agreement
+
+    @property
+    def descriptor(self) -> Descriptor:
+        return self.agreement.descriptor
+
+    @property
+    def legs(self) -> tuple[Leg, ...]:
+        return self.agreement.legs
+
+    @property
+    def examples(self) -> int:
+        return self.agreement.examples
+
+    @property
+    def training(self) -> LocalTraining:
+        return self.agreement.training

@@ -7,13 +7,19 @@ changes of a request are one transaction: the reply, the new state, and the line
 
 import hashlib
 import logging
+import secrets
 import time
+from collections.abc import Callable
 from typing import Any
 
 from client_app.state.audit_log import AuditLog
+from client_app.state.decisions import Decisions, NoDecisions
+from client_app.state.experiment_ledger import ExperimentLedger
 from client_app.state.experiment_store import ExperimentStore
-from client_app.state.store import Store, StoreFull
+from client_app.state.expiry import expire_experiments
+from client_app.state.store import STREAM_SECRET, Store, StoreFull, UnreadableExperiment
 from learning.data import Partition
+from learning.settings import TrainingSettings
 from protocol.descriptor import Descriptor
 from protocol.keys import Identity
 from protocol.messages import (
@@ -23,25 +29,40 @@ from protocol.messages import (
     ExchangeKeyShares,
     Hello,
     Introduction,
+    Masked,
     OpenKeyShares,
     Refusal,
     RefusalCode,
     Reply,
     Request,
+    Reveal,
     SetUp,
+    SharesRevealed,
+    SignSurvivors,
+    Trained,
     TrainLeg,
+    Vouch,
     encode,
+    is_signed_by,
+    sign_reply,
 )
+from protocol.randomness import SEED_BYTES, TrainingStreams, private_seed
 from protocol.study.roster import Roster
 
 from . import key_exchange
 from .admission import admit, cached_reply, read_descriptor, store_of
-from .agreed_experiment import AgreedExperiment
+from .aggregate import check_final, vouch
+from .agreed_experiment import AgreedExperiment, Agreement
+from .approval import ApprovalCheck
+from .figures import allowed_figures
 from .leg import serve_leg
-from .local_training import LocalTraining
+from .leg_order import check_opening
+from .local_training import LocalTraining, check_network, parse_settings
 from .log_text import log_text
 from .policy import Policy
 from .refusal import Refused
+from .secure_sum import reveal, sign_survivors
+from .terms import terms_of
 
 logger = logging.getLogger(__name__)
 _LONGEST_DETAIL = 300
@@ -62,6 +83,7 @@ class Hospital:
         identity: Identity,
         roster: Roster,
         policy: Policy,
+        decisions: Decisions | None = None,
         device: str = "cpu",
     ) -> None:
         if roster.identity_of(name) != identity.public:
@@ -72,16 +94,20 @@ class Hospital:
         self._identity = identity
         self._roster = roster
         self._policy = policy
+        self._decisions = NoDecisions() if decisions is None else decisions
         self._device = device
         self._audit_log = AuditLog(store, identity)
-        self._trainings: dict[bytes, LocalTraining] = {}
+        ledger = ExperimentLedger(store)
+        self._approval = ApprovalCheck(ledger, self._decisions, policy, roster)
+        self._agreements: dict[bytes, Agreement] = {}
 
     def answer(self, data: bytes) -> bytes:
         """Answer a request; nothing a request contains makes it raise."""
         started, digest = time.monotonic(), hashlib.sha256(data).digest()
         received: dict[str, Any] = {"digest": digest.hex(), "bytes": len(data)}
         try:
-            request = admit(data, self._store, self._roster, self._audit_log)
+            self.expire_experiments()
+            request = admit(data, self.name, self._store, self._roster, self._audit_log)
             received |= request.model_dump(include={"kind", "experiment", "leg"})
             cached = cached_reply(request, digest, self._store, self._roster)
             with self._store.transaction():
@@ -97,20 +123,39 @@ class Hospital:
         except Refused as refusal:
             # The sender wrote part of the detail: it must not be able to forge lines of this log.
             detail = "".join(c if c.isprintable() else "?" for c in str(refusal)[:_LONGEST_DETAIL])
-            logger.warning("%s: refused, %s", self.name, detail)
-            return self._refusal(refusal.code, received)
+            if not refusal.expected:
+                logger.warning("%s: refused, %s", self.name, detail)
+            return self._refusal(refusal.code, received, digest, refusal.record)
+        except UnreadableExperiment as error:
+            logger.error("%s: refused, %s", self.name, error)
+            return self._refusal(RefusalCode.UNKNOWN_EXPERIMENT, received, digest)
         except StoreFull as error:
             logger.error("%s: disk full, %s; free some space there", self.name, error)
-            return self._refusal(RefusalCode.DISK_FULL, received)
+            return self._refusal(RefusalCode.DISK_FULL, received, digest)
         except Exception:
             # The traceback may show patient values: it stays in the local log.
             logger.exception("%s: could not serve a request", self.name)
-            return self._refusal(RefusalCode.INTERNAL_ERROR, received)
+            return self._refusal(RefusalCode.INTERNAL_ERROR, received, digest)
 
-    def record_oversized(self) -> None:
-        """Record that a request was refused unread, because it was too long."""
-        logger.warning("%s: refused, %s: too long to be read", self.name, RefusalCode.TOO_LARGE)
-        self._refusal(RefusalCode.TOO_LARGE, {})
+    def expire_experiments(self) -> None:
+        """Destroy the keys of experiments that are older than the policy's lifetime."""
+        expire_experiments(self._store, self._audit_log, self._policy.experiment_lifetime)
+
+    def is_signed(self, data: bytes) -> bool:
+        """Return whether the coordinator has signed a request; its content may still be refused."""
+        return is_signed_by(self._roster.coordinator, data)
+
+    def record_oversized(self, count: int) -> None:
+        """Record that so many requests were refused unread, because they were too long."""
+        logger.warning(
+            "%s: refused, %s: too long to be read (%d)", self.name, RefusalCode.TOO_LARGE, count
+        )
+        self._refusal(RefusalCode.TOO_LARGE, {"count": count}, b"")
+
+    def write_summaries(self, *, everything: bool = False) -> None:
+        """Write audit lines for what was only counted in the minutes that have passed, or ever."""
+        with self._store.transaction():
+            self._audit_log.write_summaries(everything=everything)
 
     def with_store(self, store: Store) -> "Hospital":
         """Return this hospital with another store, sharing what is costly to build."""
@@ -121,9 +166,10 @@ class Hospital:
             identity=self._identity,
             roster=self._roster,
             policy=self._policy,
+            decisions=self._decisions,
             device=self._device,
         )
-        copy._trainings = self._trainings
+        copy._agreements = self._agreements
         return copy
 
     def _serve(self, request: Request) -> Reply:
@@ -138,13 +184,26 @@ class Hospital:
                     self._experiment(request),
                     self._identity,
                     self._policy.minimum_cohort,
+                    allowed_figures(self._policy, len(self._partition.held_out)),
                 )
             case OpenKeyShares():
                 ready = key_exchange.open_key_shares(request, self._experiment(request))
                 ExperimentStore(self._store, request.experiment).begin_next_generation()
                 return ready
             case TrainLeg():
-                return serve_leg(request, self._experiment(request), self._policy)
+                self._approval.check_not_withdrawn(request.experiment)
+                experiment = self._experiment(request)
+                self._check_policy(experiment.descriptor, experiment.training.settings)
+                self._policy.check_members(
+                    experiment.store.announcements or experiment.roster.names
+                )
+                return serve_leg(request, experiment, self._identity, self._policy, self._roster)
+            case SignSurvivors():
+                return sign_survivors(request, self._experiment(request), self._identity)
+            case Reveal():
+                return reveal(request, self._experiment(request), self._identity)
+            case Vouch():
+                return vouch(request, self._experiment(request), self._identity)
             case Close():
                 return self._close(request)
 
@@ -158,9 +217,14 @@ class Hospital:
             before = Descriptor.from_bytes(agreed)
             if descriptor != before.model_copy(update={"roster": descriptor.roster}):
                 raise Refused(RefusalCode.DESCRIPTOR_REFUSED, "a generation with other settings")
-        self._training(request.payload, descriptor, self._roster)
-        examples = len(self._partition.train)
-        self._policy.check_experiment(descriptor, self._roster, examples)
+        settings = parse_settings(descriptor)
+        self._check_policy(descriptor, settings)
+        check_network(descriptor, settings, self._partition, self._policy.maximum_parameters)
+        agreement = self._agreement(request.payload, self._roster)
+        if agreed is None:
+            self._begin(request, agreement)
+        else:
+            self._approval.continue_under(self._roster, request.experiment)
         store = present if agreed is None else present.next_generation
         store.destroy()
         store.put("descriptor", request.payload)
@@ -168,17 +232,39 @@ class Hospital:
         announced = key_exchange.announce(store, self._identity, self.name, self._roster)
         if not descriptor.sealed:
             present.begin_next_generation()  # there are no keys to wait for
+        examples = len(self._partition.train)
         return Announcement(
             examples=examples if "examples" in self._policy.metrics else None,
             payload=announced.to_bytes(),
         )
 
+    def _begin(self, request: SetUp, agreement: Agreement) -> None:
+        """Begin an experiment, if the operator has approved it where that is needed."""
+        try:
+            self._approval.begin(agreement.descriptor, terms_of(agreement, self._roster))
+        except Refused:
+            # The secret of its streams may be new, and what is refused is not stored.
+            del self._agreements[request.payload]
+            raise
+
+    def _check_policy(self, descriptor: Descriptor, settings: TrainingSettings) -> None:
+        examples = len(self._partition.train)
+        self._policy.check_experiment(descriptor, settings, self._roster, examples)
+
     def _close(self, request: Close) -> Closed:
         """Evaluate the final model, and destroy the experiment's keys and state."""
         experiment = self._experiment(request)
-        model = experiment.training.read(request.payload)
-        metrics = experiment.training.evaluate(model, self._policy.minimum_held_out)
+        check_opening(request, experiment)
+        metrics = None
+        if experiment.descriptor.averaging == "secure":
+            # Its figures would be one hospital's own: they stay here.
+            check_final(request.payload, experiment)
+        else:
+            model = experiment.training.read(request.payload)
+            if "held-out" in self._policy.metrics:
+                metrics = experiment.training.evaluate(model, self._policy.minimum_held_out)
         experiment.store.destroy()
+        self._approval.ledger.close(request.experiment)
         return Closed(
             held_out_loss=self._policy.rounded("held-out", metrics.loss if metrics else None),
             held_out_accuracy=self._policy.rounded(
@@ -187,24 +273,44 @@ class Hospital:
         )
 
     def _experiment(
-        self, request: ExchangeKeyShares | OpenKeyShares | TrainLeg | Close
+        self,
+        request: ExchangeKeyShares
+        | OpenKeyShares
+        | TrainLeg
+        | SignSurvivors
+        | Reveal
+        | Vouch
+        | Close,
     ) -> AgreedExperiment:
         """Return the experiment of a request, with the roster of its generation."""
         store = store_of(request, self._store)
         agreed, roster = store.descriptor, store.roster
         if agreed is None or roster is None:
             raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"no agreement on {store.experiment}")
-        descriptor = Descriptor.from_bytes(agreed)
-        training = self._training(agreed, descriptor, roster)
-        return AgreedExperiment(self.name, store, descriptor, roster, training)
+        return AgreedExperiment(self.name, store, roster, self._agreement(agreed, roster))
 
-    def _training(self, agreed: bytes, descriptor: Descriptor, roster: Roster) -> LocalTraining:
-        if agreed not in self._trainings:
-            position = roster.names.index(self.name)
-            training = LocalTraining(descriptor, self._partition, position, self._device)
-            self._trainings.clear()  # one experiment at a time: data on a device can be large
-            self._trainings[agreed] = training
-        return self._trainings[agreed]
+    def _agreement(self, agreed: bytes, roster: Roster) -> Agreement:
+        if agreed not in self._agreements:
+            descriptor = Descriptor.from_bytes(agreed)
+            streams = TrainingStreams(self._stream_seed(descriptor), roster.names.index(self.name))
+            training = LocalTraining(
+                descriptor, parse_settings(descriptor), self._partition, streams, self._device
+            )
+            self._agreements.clear()  # one experiment at a time: data on a device can be large
+            self._agreements[agreed] = Agreement(
+                descriptor, descriptor.schedule().legs, training, len(self._partition.train)
+            )
+        return self._agreements[agreed]
+
+    def _stream_seed(self, descriptor: Descriptor) -> bytes:
+        """Return the seed of batches, dropout and own first models."""
+        if not self._policy.private_streams:
+            return descriptor.training_seed
+        secret = self._store.get(STREAM_SECRET)
+        if secret is None:
+            secret = secrets.token_bytes(SEED_BYTES)
+            self._store.put(STREAM_SECRET, secret)
+        return private_seed(secret, descriptor.experiment)
 
     def _complete(
         self, request: Request, digest: bytes, reply: Reply, received: dict[str, Any]
@@ -213,24 +319,42 @@ class Hospital:
         sent: dict[str, Any] = {
             "kind": reply.kind,
             "bytes": len(reply.payload),
-            "digest": hashlib.sha256(reply.payload).hexdigest(),
+            # Of the reply as it is signed, but without the head of this log.
+            "digest": hashlib.sha256(encode(reply)).hexdigest(),
         }
-        if isinstance(request, TrainLeg):
-            sent["recipient"] = request.recipient or "coordinator"
+        if isinstance(reply, Trained):
+            recipient = request.recipient if isinstance(request, TrainLeg) else None
+            sent |= {"recipient": recipient or "coordinator", "readable": not reply.sealed}
+        elif isinstance(reply, Masked):
+            sent |= {"recipient": "coordinator", "readable": False}
+        elif isinstance(reply, SharesRevealed):
+            # Of a model, the coordinator can read the sum with the others', from now on.
+            sent |= {"recipient": "coordinator", "readable": f"sum of {reply.summands}"}
         head = self._audit_log.append(received, sent)
-        answer = encode(reply.model_copy(update={"audit": head}))
-        if not isinstance(request, Hello):
+        answer = self._signed(reply.model_copy(update={"audit": head}), digest)
+        if not isinstance(request, Hello | Vouch):
             store = store_of(request, self._store)
             store.cache_reply(request.kind, digest, answer)
             if isinstance(request, TrainLeg):
                 store.last_leg = request.leg
         return answer
 
-    def _refusal(self, code: RefusalCode, received: dict[str, Any]) -> bytes:
+    def _signed(self, reply: Reply, digest: bytes) -> bytes:
+        study = self._roster.study
+        return sign_reply(reply, self._identity, study=study, hospital=self.name, request=digest)
+
+    def _refusal(
+        self,
+        code: RefusalCode,
+        received: dict[str, Any],
+        digest: bytes,
+        record: Callable[[], None] = lambda: None,
+    ) -> bytes:
         try:
             with self._store.transaction():
+                record()
                 head = self._audit_log.append(received, {"kind": "refusal", "refusal": code})
         except StoreFull:
             # Not even a line of the log fits: send the code and the present head.
             head, code = self._audit_log.head(), RefusalCode.DISK_FULL
-        return encode(Refusal(code=code, audit=head))
+        return self._signed(Refusal(code=code, audit=head), digest)

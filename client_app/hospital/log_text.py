@@ -29,6 +29,8 @@ def log_text(request: Request, *, repeated: bool, seconds: float) -> str:
 
 
 def _ending(request: TrainLeg) -> str:
+    if request.cohort is not None:
+        return f"masked for a sum of up to {len(request.cohort)}"
     if request.recipient is None:
         return "sent for aggregation"
     return f"handed over to {request.recipient}"

@@ -1,20 +1,21 @@
 """The hospital's policy: limits on what a coordinator may ask for, even if it signed it."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from learning.settings import TrainingSettings
 from operation.config import SettingsGroup
-from protocol.descriptor import Descriptor
-from protocol.messages import RefusalCode
+from protocol.descriptor import Aggregate, Descriptor
+from protocol.messages import MAX_LOSS, RefusalCode
 from protocol.study.roster import DEFAULT_MINIMUM, Roster, fingerprint
 
 from .refusal import Refused
 
 Metric = Literal["examples", "loss", "accuracy", "held-out"]
+Approval = Literal["each", "automatic"]
 
 
 class Policy(SettingsGroup):
@@ -26,6 +27,13 @@ class Policy(SettingsGroup):
         "unsealed": "sealed, with the opposite value",
     }
 
+    approval: Approval = Field(
+        "each",
+        description="each: an experiment begins after `feddc hospital approve`; automatic: at once",
+    )
+    maximum_experiments: int = Field(
+        10, ge=1, description="most experiments under one roster, and most that wait for approval"
+    )
     coordinators: list[str] = Field(
         default=[], description="fingerprints of allowed coordinators; empty: the roster's"
     )
@@ -41,12 +49,25 @@ class Policy(SettingsGroup):
     minimum_local_examples: int = Field(2, ge=1, description="fewest examples to train on")
     minimum_batch: int = Field(2, ge=1, description="fewest examples in a batch")
     maximum_rounds: int = Field(100_000, ge=1, description="most rounds of an experiment")
+    maximum_parameters: int = Field(
+        100_000_000, ge=1, description="most numbers of a model, counted before it is built"
+    )
     maximum_learning_rate: float = Field(10.0, gt=0, description="highest learning rate allowed")
+    experiment_lifetime: int = Field(
+        90, ge=1, description="days until the keys of an experiment that was not closed are deleted"
+    )
     plain_aggregation: bool = Field(
-        True, description="let the coordinator read models sent for aggregation"
+        False, description="let the coordinator read models sent for aggregation"
+    )
+    aggregate: Aggregate = Field(
+        "verified",
+        description="which aggregates of secure sums are trained on: verified, those that are the "
+        "members' mean; same: also those of strategies that step from it, if all members get them",
     )
     metrics: list[Metric] = Field(
-        default=["examples", "loss", "accuracy", "held-out"], description="metrics that may be sent"
+        default=[],
+        description="figures computed from patients that the coordinator may read: examples, loss, "
+        "accuracy, held-out; each lets a hostile coordinator reconstruct patients",
     )
     metric_decimals: int = Field(3, ge=0, le=12, description="decimals that metrics are rounded to")
     minimum_held_out: int = Field(5, ge=1, description="fewest examples to evaluate on")
@@ -55,11 +76,20 @@ class Policy(SettingsGroup):
         description="largest fraction of this hospital's models that one other may receive; "
         "0: twice the average",
     )
+    private_streams: bool = Field(
+        True,
+        description="draw batches and own first models from a secret of this hospital's, not from "
+        "the seed that coordinator and members know",
+    )
     sealed: bool = Field(True, description="simulation only: false allows readable hand-overs")
+    hand_on_diverged: bool = Field(
+        True, description="simulation only: false sends models whose training diverged"
+    )
 
-    def check_experiment(self, descriptor: Descriptor, roster: Roster, examples: int) -> None:
-        """Refuse a descriptor that exceeds the limits; called once per experiment."""
-        training = TrainingSettings.parse(dict(descriptor.training), source="descriptor")
+    def check_experiment(
+        self, descriptor: Descriptor, training: TrainingSettings, roster: Roster, examples: int
+    ) -> None:
+        """Refuse a descriptor that exceeds the limits; called at set-up and again in every leg."""
         batch = training.batch_size or examples
         coordinator = fingerprint(roster.coordinator)
         for allowed, detail in (
@@ -71,11 +101,6 @@ class Policy(SettingsGroup):
                 self.any_model or training.model in self.models,
                 f"model {training.model} is not allowed",
             ),
-            (
-                len(roster.members) >= self.minimum_cohort,
-                f"{len(roster.members)} members are too few",
-            ),
-            (not self.members or set(roster.names) <= set(self.members), "a member is not allowed"),
             (examples >= self.minimum_local_examples, f"{examples} examples are too few"),
             (min(batch, examples) >= self.minimum_batch, f"batches of {batch} are too small"),
             (descriptor.rounds <= self.maximum_rounds, f"{descriptor.rounds} rounds are too many"),
@@ -84,9 +109,25 @@ class Policy(SettingsGroup):
                 f"learning rate {training.learning_rate} is too high",
             ),
             (descriptor.sealed or not self.sealed, "hand-overs would not be sealed"),
+            (
+                descriptor.averaging == "secure" or self.plain_aggregation,
+                "averaging is plain: the coordinator would read the models of this hospital",
+            ),
+            (
+                descriptor.aggregate == "verified" or self.aggregate == "same",
+                "the aggregate is not the members' mean, so it can't be verified here",
+            ),
         ):
             if not allowed:
                 raise Refused(RefusalCode.AGAINST_POLICY, detail)
+        self.check_members(roster.names)
+
+    def check_members(self, names: Collection[str]) -> None:
+        """Refuse an experiment in which too few take part, or a hospital that is not allowed."""
+        if len(names) < self.minimum_cohort:
+            raise Refused(RefusalCode.AGAINST_POLICY, f"{len(names)} members are too few")
+        if self.members and not set(names) <= set(self.members):
+            raise Refused(RefusalCode.AGAINST_POLICY, "a member is not allowed")
 
     def check_recipient(self, sent: int, total: int, members: int) -> None:
         """Refuse a hand-over if one hospital would get too many of this one's models.
@@ -103,7 +144,7 @@ class Policy(SettingsGroup):
             )
 
     def rounded(self, metric: Metric, value: float | None) -> float | None:
-        """Return a metric as it may be sent, or None if it may not."""
-        if value is None or metric not in self.metrics:
+        """Return a metric as it may be sent, or None if it may not, or training has diverged."""
+        if value is None or metric not in self.metrics or not abs(value) <= MAX_LOSS:
             return None
         return round(value, self.metric_decimals)

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from operation.clock import Clock
 from protocol.audit_head import AuditHead
 from protocol.canonical import canonical_bytes
 from protocol.keys import Identity
 
+from .junk_count import JunkCount
 from .store import Store
 
 _GENESIS = bytes(32)
@@ -27,9 +29,10 @@ class AuditLog:
 
     HEAD = "audit-head"
 
-    def __init__(self, store: Store, identity: Identity) -> None:
+    def __init__(self, store: Store, identity: Identity, clock: Clock | None = None) -> None:
         self._store = store
         self._identity = identity
+        self._junk = JunkCount(clock or Clock())
 
     def head(self) -> AuditHead:
         """Return the present head, signed."""
@@ -37,7 +40,23 @@ class AuditLog:
         return AuditHead.signed(self._identity, sequence, digest)
 
     def append(self, request: dict[str, Any], reply: dict[str, Any]) -> AuditHead:
-        """Add a line about a request and its reply, and return the new head."""
+        """Add a line about a request and its reply, and return the new head.
+
+        Refusals and repetitions beyond a limit per minute are counted for one line instead.
+        """
+        self.write_summaries()
+        is_signed = "kind" in request  # else nothing of it was read
+        if not self._junk.admits(str(reply["kind"]), reply.get("refusal"), is_signed=is_signed):
+            return self.head()
+        return self._write(request, reply)
+
+    def write_summaries(self, *, everything: bool = False) -> None:
+        """Add a line for each kind of reply that was only counted in a minute that has passed."""
+        for (kind, code, _), count in self._junk.take_due(everything=everything):
+            reply = {"kind": kind} | ({"refusal": code} if code else {})
+            self._write({"count": count}, reply)
+
+    def _write(self, request: dict[str, Any], reply: dict[str, Any]) -> AuditHead:
         sequence, recent = self._recent()
         line = _canonical(
             {

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from client_app.hospital_folder import HospitalFolder
+from operation.foreign_text import printable
 from operation.terminal import byte_size
 
 from .audit_log import AuditCheck, AuditLog, verify_lines
@@ -54,7 +55,7 @@ def audit_table(lines: Sequence[bytes]) -> Table:
                 Text(_cell(value))
                 for value in (
                     str(entry.get("time", ""))[:19].replace("T", " "),
-                    request.get("kind"),
+                    _kind(request),
                     request.get("leg"),
                     _size(request.get("bytes")),
                     reply.get("kind"),
@@ -68,12 +69,18 @@ def audit_table(lines: Sequence[bytes]) -> Table:
 
 
 def models_sent(lines: Sequence[bytes]) -> dict[str, int]:
-    """Count the models sent, by recipient: a hospital, or the coordinator."""
+    """Count the models sent, by recipient: a hospital, or the coordinator, alone or in a sum.
+
+    A masked model counts when the shares of its masks are revealed: before, nobody can read it.
+    """
     counts: Counter[str] = Counter()
     for line in lines:
         entry = _parsed(line)
-        if entry is not None and entry["reply"].get("kind") == "trained":
-            counts[str(entry["reply"].get("recipient"))] += 1
+        reply = entry["reply"] if entry is not None else {}
+        if reply.get("kind") == "trained":
+            counts[str(reply.get("recipient"))] += 1
+        elif reply.get("kind") == "shares-revealed":
+            counts[f"{reply.get('recipient')}, as part of a {reply.get('readable')}"] += 1
     return dict(counts.most_common())
 
 
@@ -88,9 +95,14 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return entry if is_complete else None
 
 
+def _kind(request: dict[str, Any]) -> object:
+    if (count := request.get("count")) is not None:
+        return f"{count} requests"  # too many for a line each
+    return request.get("kind")
+
+
 def _cell(value: object) -> str:
-    text = "–" if value is None or value == "" else str(value)
-    return "".join(sign if sign.isprintable() else "?" for sign in text)
+    return "–" if value is None or value == "" else printable(str(value))
 
 
 def _size(count: object) -> str | None:

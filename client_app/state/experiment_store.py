@@ -5,7 +5,7 @@ from protocol.keys import SealingKey
 from protocol.membership import Announced
 from protocol.study.roster import Roster
 
-from .store import Store
+from .store import ENDED, Store
 
 _NUMBER_BYTES = 8
 _DIGEST_BYTES = 32
@@ -17,6 +17,9 @@ _OF_A_GENERATION = (
     "generation-digest",
     "key-share",
     "member-key",
+    "pair-seeds",
+    "pair-keys",
+    "figures",
     "answer/set-up",
     "answer/exchange-key-shares",
     "answer/open-key-shares",
@@ -37,9 +40,27 @@ class ExperimentStore:
     def put(self, name: str, value: bytes) -> None:
         self._store.put(f"{self._prefix}{name}", value)
 
+    def delete(self, *names: str) -> None:
+        for name in names:
+            self._store.delete(f"{self._prefix}{name}")
+
     def destroy(self) -> None:
-        """Delete every entry, the keys included."""
-        self._store.delete(self._prefix)
+        """Destroy every entry of the experiment, or of this section of it."""
+        if self._prefix == f"{self.experiment}/":
+            self._store.destroy(self.experiment)
+        else:
+            self._store.delete(self._prefix)
+
+    def expire(self) -> None:
+        """Destroy the experiment for good: nothing can open it again."""
+        self._store.destroy(self.experiment)
+        self._store.put(f"{ENDED}{self.experiment}", b"")
+
+    @property
+    def ending(self) -> str:
+        """How the experiment ended: "is closed", "has expired", or nothing if it did not."""
+        reply = self._store.get(f"{ENDED}{self.experiment}")
+        return "" if reply is None else "is closed" if reply else "has expired"
 
     @property
     def descriptor(self) -> bytes | None:
@@ -74,16 +95,21 @@ class ExperimentStore:
             if value is not None:
                 self.put(name, value)
         self.next_generation.destroy()
+        self._store.renew_key(self.experiment)  # the former generation's keys are gone
 
     # --- replies: the same bytes get the same reply -----------------------------------------------
 
     def cached_reply(self, kind: str) -> tuple[bytes, bytes] | None:
         """Return the digest of the last request of this kind, and the reply it got."""
-        stored = self.get(f"answer/{kind}")
-        return (stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]) if stored is not None else None
+        stored = self._store.get(self._reply_name(kind))
+        return (stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]) if stored else None
 
     def cache_reply(self, kind: str, digest: bytes, reply: bytes) -> None:
-        self.put(f"answer/{kind}", digest + reply)
+        self._store.put(self._reply_name(kind), digest + reply)
+
+    def _reply_name(self, kind: str) -> str:
+        # The reply to `close` outlives the experiment: the same bytes get it again.
+        return f"{ENDED}{self.experiment}" if kind == "close" else f"{self._prefix}answer/{kind}"
 
     @property
     def last_leg(self) -> int:
@@ -92,6 +118,40 @@ class ExperimentStore:
     @last_leg.setter
     def last_leg(self, leg: int) -> None:
         self._put_number("last-leg", leg)
+
+    # --- the schedule: each round is trained once -------------------------------------------------
+
+    @property
+    def next_round(self) -> int:
+        """The first round that this hospital has not trained."""
+        return self._number("next-round")
+
+    @next_round.setter
+    def next_round(self, round_: int) -> None:
+        self._put_number("next-round", round_)
+
+    @property
+    def aggregates(self) -> int:
+        """How many aggregates of a random schedule were received here."""
+        return self._number("aggregates")
+
+    @aggregates.setter
+    def aggregates(self, count: int) -> None:
+        self._put_number("aggregates", count)
+
+    def record_ending(self, leg: int, *, is_aggregation: bool) -> None:
+        """Remember how a leg ended, until a random schedule is opened."""
+        entry = (2 * leg + is_aggregation).to_bytes(_NUMBER_BYTES, "big")
+        self.put("endings", (self.get("endings") or b"") + entry)
+
+    def endings(self) -> list[tuple[int, bool]]:
+        """Return the recorded legs, each with whether it ended in an aggregation."""
+        entries = self.get("endings") or b""
+        numbers = (
+            int.from_bytes(entries[start : start + _NUMBER_BYTES], "big")
+            for start in range(0, len(entries), _NUMBER_BYTES)
+        )
+        return [(number // 2, bool(number % 2)) for number in numbers]
 
     # --- envelopes: each is opened once, and one hospital does not get too many -------------------
 

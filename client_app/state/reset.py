@@ -1,17 +1,22 @@
-"""Let the operator restart a stopped agent: delete all experiments, keep identity and audit log."""
+"""Let the operator restart a stopped agent: destroy all experiments, keep the audit log."""
 
 from protocol.keys import Identity
 
 from .audit_log import AuditLog
-from .store import Store
+from .experiment_ledger import ExperimentLedger
+from .store import STOPPED, Store
 
 
 def reset_experiments(store: Store, identity: Identity) -> None:
-    """Destroy the keys and state of every experiment, and add a line about it to the audit log."""
-    log = AuditLog(store, identity)
+    """Destroy the keys and state of every experiment, and add a line about it to the audit log.
+
+    The ledger goes on counting those that had begun.
+    """
+    log, ledger = AuditLog(store, identity), ExperimentLedger(store)
     with store.transaction():
-        head = store.get(AuditLog.HEAD)
-        store.delete("")
-        if head is not None:
-            store.put(AuditLog.HEAD, head)
+        for experiment in store.experiments():
+            store.destroy(experiment)
+        store.delete(STOPPED)
+        begun = (entry for entry in ledger.entries() if entry.state in ("agreed", "closed"))
+        ledger.keep(tuple(entry.with_state("closed") for entry in begun))
         log.append({"kind": "reset", "bytes": 0}, {"kind": "reset", "bytes": 0})

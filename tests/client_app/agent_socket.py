@@ -26,8 +26,8 @@ def http_head(*lines: str) -> bytes:
 
 def connected(agent: Agent) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(agent.socket))  # waits for room in the agent's queue
     connection.settimeout(60)
-    connection.connect(str(agent.socket))
     return connection
 
 

@@ -110,6 +110,8 @@ def enrol(new_folder: Callable[[], Path]) -> Callable[[], Enrolled]:
         (data / "records.csv").write_text("\n".join(["patient_token,a,b,c,label", *rows]))
         others = {name: Identity.generate() for name in ("Charite", "Mercy")}
         made = Enrolled(folder, Identity.generate(), others)
+        made.set("approval", '"automatic"')
+        made.set("maximum-experiments", "1000")
         folder.pin(made.roster().signed(made.coordinator))
         return made
 

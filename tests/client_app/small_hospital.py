@@ -10,6 +10,7 @@ import torch
 
 from client_app.hospital.hospital import Hospital
 from client_app.hospital.policy import Policy
+from client_app.state.decisions import Decisions
 from client_app.state.store import MappingStore
 from learning.data import Examples, Partition
 from learning.models import build
@@ -25,10 +26,11 @@ from protocol.messages import (
     SetUp,
     Trained,
     TrainLeg,
-    decode_reply,
+    decode_signed_reply,
     sign_request,
 )
 from protocol.model_bytes import ModelState
+from protocol.randomness import shared_init_seed
 from protocol.study.roster import Member, Roster
 
 Code = RefusalCode
@@ -39,9 +41,18 @@ COORDINATOR, STRANGER = Identity.from_bytes(bytes([9] * 32)), Identity.from_byte
 ROSTER = Roster.make(
     "study", 1, COORDINATOR.public, [Member(n, i.public) for n, i in IDENTITIES.items()]
 )
+# Schedules whose legs have two rounds each, as `leg` asks for.
+EVERY_LEG_AGGREGATES: dict[str, Any] = {"daisy_period": None, "aggregation_period": 2}
+EVERY_SECOND_LEG_AGGREGATES: dict[str, Any] = {"daisy_period": 2, "aggregation_period": 4}
 # Metrics are neither rounded nor withheld, so that they can be compared.
 OPEN_POLICY: dict[str, Any] = {
+    "approval": "automatic",
+    "maximum-experiments": 1000,
     "sealed": False,
+    "plain-aggregation": True,
+    "metrics": ["examples", "loss", "accuracy", "held-out"],
+    "private-streams": False,
+    "hand-on-diverged": False,
     "metric-decimals": 12,
     "maximum-fraction-per-recipient": 1.0,
 }
@@ -51,6 +62,7 @@ TRAINING: dict[str, Any] = {
     "precision": "float64",
     "batch-size": 3,
 }
+FIRST_SEED = shared_init_seed(bytes(32))  # of the first model that hospitals build themselves
 # mri-cnn has BatchNorm: running statistics and counters travel with it.
 WITH_BUFFERS = {"model": "mri-cnn", "model-options": '{"filters": [2, 2]}'}
 OPTIMIZERS: dict[str, dict[str, Any]] = {
@@ -83,6 +95,8 @@ def member(
     *,
     partition: Partition | None = None,
     policy: dict[str, Any] | None = None,
+    roster: Roster = ROSTER,
+    decisions: Decisions | None = None,
 ) -> Hospital:
     """Return a hospital that has agreed to nothing yet."""
     return Hospital(
@@ -90,8 +104,9 @@ def member(
         partition or PARTITIONS[name],
         MappingStore({} if memory is None else memory),
         identity=IDENTITIES[name],
-        roster=ROSTER,
+        roster=roster,
         policy=Policy.parse(OPEN_POLICY | (policy or {}), source="test"),
+        decisions=decisions,
     )
 
 
@@ -99,8 +114,8 @@ def descriptor(**changes: Any) -> Descriptor:
     fields: dict[str, Any] = {
         "experiment": "e1",
         "rounds": ROUNDS,
-        "daisy_period": 1,
-        "aggregation_period": 5,
+        "daisy_period": 2,  # leg k has the rounds 2k − 2 and 2k − 1
+        "aggregation_period": None,
         "init": "shared",
         "shape": SHAPE,
         "classes": CLASSES,
@@ -108,29 +123,49 @@ def descriptor(**changes: Any) -> Descriptor:
         "training_seed": bytes(32),
         "sealed": False,
         "roster": ROSTER.digest,
+        "first_model_is_given": True,
     }
-    return Descriptor(**(fields | changes))
+    fields |= changes
+    if fields["init"] == "own":
+        fields["first_model_is_given"] = False
+    elif "first_model" not in fields:
+        fields["first_model"] = hashlib.sha256(wired(fields["training"])).digest()
+    return Descriptor(**fields)
 
 
-def signed(request: Request) -> bytes:
-    return sign_request(request, COORDINATOR)
+def built_here(**changes: Any) -> Descriptor:
+    """Return a descriptor by which hospitals build their first model, shared or their own."""
+    chosen = changes.get("training", TRAINING)
+    digest = hashlib.sha256(wired(chosen, FIRST_SEED)).digest()
+    is_shared = changes.get("init", "shared") == "shared"
+    first = {"first_model": digest if is_shared else None, "first_model_is_given": False}
+    return descriptor(**(first | changes))
 
 
-def set_up(agreed: Descriptor) -> bytes:
-    return signed(SetUp(experiment=agreed.experiment, payload=agreed.to_bytes()))
+def signed(request: Request, name: str = NAME) -> bytes:
+    return sign_request(request, COORDINATOR, study=ROSTER.study, hospital=name)
+
+
+def set_up(agreed: Descriptor, name: str = NAME) -> bytes:
+    return signed(SetUp(experiment=agreed.experiment, payload=agreed.to_bytes()), name)
 
 
 def hospital(
-    memory: dict[str, bytes] | None = None, *, partition: Partition | None = None, **training: Any
+    memory: dict[str, bytes] | None = None,
+    *,
+    partition: Partition | None = None,
+    schedule: dict[str, Any] | None = None,
+    **training: Any,
 ) -> Hospital:
     """Return a hospital that has agreed to an experiment with these training settings."""
     here = member(memory=memory, partition=partition)
-    reply = decode_reply(here.answer(set_up(descriptor(training=TRAINING | training))))
+    agreed = descriptor(training=TRAINING | training, **(schedule or {}))
+    reply = decode_signed_reply(here.answer(set_up(agreed)))
     assert isinstance(reply, Announcement)
     return here
 
 
-def model(**training: Any) -> ModelState:
+def model(init_seed: int = 5, **training: Any) -> ModelState:
     """Return the network's first state, taken from the registry and torch alone."""
     chosen = TRAINING | training
     network = build(
@@ -138,7 +173,7 @@ def model(**training: Any) -> ModelState:
         shape=SHAPE,
         classes=CLASSES,
         options=json.loads(chosen["model-options"]),
-        seed=5,
+        seed=init_seed,
     ).to(getattr(torch, chosen["precision"]))
     trained = {name for name, _ in network.named_parameters()}
     arrays = {name: tensor.numpy().copy() for name, tensor in network.state_dict().items()}
@@ -150,33 +185,34 @@ def model(**training: Any) -> ModelState:
     return ModelState.from_bytes(state.to_bytes(wire=wire), wire=wire)
 
 
-def leg(payload: bytes | ModelState = b"", **changes: Any) -> bytes:
+def leg(payload: bytes | ModelState = b"", name: str = NAME, **changes: Any) -> bytes:
+    number = changes.get("leg", 1)
     fields: dict[str, Any] = {
         "experiment": "e1",
-        "leg": 1,
-        "first_round": 0,
+        "leg": number,
+        "first_round": 2 * number - 2,
         "local_rounds": 2,
         "carries": Carries.AGGREGATE,
         "recipient": "east",
     }
     data = payload.to_bytes() if isinstance(payload, ModelState) else payload
-    return signed(TrainLeg(**(fields | changes), payload=data))
+    return signed(TrainLeg(**(fields | changes), payload=data), name)
 
 
-def close(payload: bytes | ModelState, experiment: str = "e1") -> bytes:
+def close(payload: bytes | ModelState, experiment: str = "e1", **changes: Any) -> bytes:
     data = payload.to_bytes() if isinstance(payload, ModelState) else payload
-    return signed(Close(experiment=experiment, payload=data))
+    return signed(Close(experiment=experiment, payload=data, **changes))
 
 
 def plain(reply: bytes) -> Reply:
     """Return a reply without the head of the audit log, which changes with every request."""
-    message = decode_reply(reply)
+    message = decode_signed_reply(reply)
     assert message.audit is not None
     return message.model_copy(update={"audit": None})
 
 
 def trained(reply: bytes) -> Trained:
-    message = decode_reply(reply)
+    message = decode_signed_reply(reply)
     assert isinstance(message, Trained), message
     return message
 
@@ -200,7 +236,7 @@ def second(**changes: Any) -> bytes:
 
 def training(**changes: Any) -> bytes:
     wanted = {key.replace("_", "-"): value for key, value in changes.items()}
-    return second(training=TRAINING | wanted)
+    return second(init="own", training=TRAINING | wanted)
 
 
 def forged(request: bytes, identity: Identity = STRANGER, purpose: str = "request") -> bytes:
@@ -208,5 +244,5 @@ def forged(request: bytes, identity: Identity = STRANGER, purpose: str = "reques
     return body + identity.sign(purpose, hashlib.sha256(body).digest())
 
 
-def wired(chosen: dict[str, Any]) -> bytes:
-    return model(**chosen).to_bytes(wire=chosen.get("wire-dtype", "same"))
+def wired(chosen: dict[str, Any], init_seed: int = 5) -> bytes:
+    return model(init_seed, **chosen).to_bytes(wire=chosen.get("wire-dtype", "same"))

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from protocol.messages import Carries
 from tests.client_app.small_hospital import close, descriptor, leg, member, model, set_up
 
 
@@ -12,13 +13,22 @@ def test_the_log_has_a_line_for_the_start_each_leg_and_the_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     here = member()
+    # Leg 1 ends where models are handed over, leg 2 one round later.
+    agreed = descriptor(daisy_period=5, aggregation_period=6)
     first = leg(model(), local_rounds=5)
     with caplog.at_level(logging.INFO):
         for request in (
-            set_up(descriptor()),
+            set_up(agreed),
             first,
             first,
-            leg(model(), leg=2, first_round=5, local_rounds=1, recipient=None),
+            leg(
+                model(),
+                leg=2,
+                first_round=5,
+                local_rounds=1,
+                carries=Carries.ENVELOPE,
+                recipient=None,
+            ),
             close(model()),
         ):
             here.answer(request)

@@ -10,25 +10,26 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from client_app.configuration import Configuration
 from client_app.connect.agent_client import AgentUnreachable, ask, health
 from client_app.hospital.hospital import Hospital
-from client_app.state.store import MappingStore
+from client_app.state.sqlite_store import SqliteStore
+from client_app.state.store import STREAM_SECRET, MappingStore
+from learning.data import Examples, Partition
 from learning.local_data import load_own
-from protocol.descriptor import Descriptor
 from protocol.messages import (
-    Announcement,
     Carries,
     Refusal,
     RefusalCode,
-    SetUp,
     Trained,
     TrainLeg,
-    decode_reply,
-    sign_request,
+    decode_signed_reply,
 )
+from tests.attacks.study import Agent as BehindSocket
+from tests.attacks.study import Experiment, Study, in_process
 from tests.client_app.agent_socket import worked
 from tests.client_app.conftest import ROOT, Agent, Enrolled, Start, start_stub
 from tests.fake_clock import FakeClock
@@ -107,31 +108,35 @@ def _listens(socket: Path) -> bool:
 ROUNDS = 6_000
 
 
-def _set_up(hospital: Enrolled) -> tuple[bytes, bytes]:
-    """Return the requests that open an experiment and ask for a leg that takes a while."""
-    descriptor = Descriptor(
-        experiment="e1",
-        rounds=ROUNDS,
-        daisy_period=1,
-        aggregation_period=1,
-        init="own",
-        shape=(3,),
-        classes=2,
-        training={"model": "mlp", "model-options": '{"hidden": [4]}', "batch-size": 4},
-        training_seed=bytes(32),
-        sealed=True,
-        roster=hospital.roster().digest,
+def _experiment(hospital: Enrolled) -> Experiment:
+    """Return an experiment of one leg that takes a while; the others are in this process."""
+    identities = hospital.others | {"St Mary": hospital.folder.identity()}
+    study = Study(hospital.coordinator, identities, hospital.roster())
+    few = Examples(np.zeros((8, 3), np.float32), np.arange(8) % 2)
+    for name in hospital.others:
+        in_process(study, name, Partition(name, few, few))
+    study.hospitals["St Mary"] = BehindSocket(hospital.folder)
+    training = {"model": "mlp", "model-options": '{"hidden": [4]}', "batch-size": 4}
+    descriptor = study.descriptor(
+        rounds=ROUNDS, daisy_period=None, init="own", shape=(3,), training=training
     )
+    return Experiment(study, descriptor)
+
+
+def _signed_set_up(experiment: Experiment) -> bytes:
+    return experiment.study.sign(experiment.set_up(), "St Mary")
+
+
+def _signed_leg(experiment: Experiment) -> bytes:
     leg = TrainLeg(
-        experiment="e1",
+        experiment=experiment.id,
         leg=1,
         first_round=0,
         local_rounds=ROUNDS,
         carries=Carries.NOTHING,
         recipient=None,
     )
-    set_up = SetUp(experiment="e1", payload=descriptor.to_bytes())
-    return sign_request(set_up, hospital.coordinator), sign_request(leg, hospital.coordinator)
+    return experiment.study.sign(leg, "St Mary")
 
 
 @pytest.mark.slow
@@ -139,10 +144,12 @@ def _set_up(hospital: Enrolled) -> tuple[bytes, bytes]:
 def test_a_killed_agent_comes_back_and_repeats_its_leg(
     enrolled: Enrolled, serve: Callable[[Enrolled], AbstractContextManager[Agent]]
 ) -> None:
-    set_up, leg = _set_up(enrolled)
+    experiment = _experiment(enrolled)
+    set_up, leg = _signed_set_up(experiment), _signed_leg(experiment)
     with ThreadPoolExecutor() as threads:
         with serve(enrolled) as agent:
-            assert isinstance(decode_reply(ask(str(agent.socket), set_up)), Announcement)
+            experiment.agree()
+            experiment.make_keys()
             announced = ask(str(agent.socket), set_up)
             idle = _processor_ticks(agent)
             asked = threads.submit(ask, str(agent.socket), leg, patience=300.0)
@@ -161,31 +168,39 @@ def test_a_killed_agent_comes_back_and_repeats_its_leg(
             assert "sent for aggregation" in agent.log
             assert not agent.socket.exists()
 
-    trained = decode_reply(answer)
+    trained = decode_signed_reply(answer)
     assert isinstance(trained, Trained)
-    assert trained.payload == _undisturbed(enrolled, set_up, leg).payload
+    assert trained.payload == _undisturbed(enrolled, leg).payload
     assert second.returncode == 2
     assert f"another agent (process {agent.process.pid})" in second.stderr
     audit = _feddc("audit", enrolled)
     assert audit.returncode == 0, audit.stderr
-    # Two set-ups, the leg, its repetition, and one more set-up; the killed attempt left no trace.
-    assert "5 lines, complete and in order" in audit.stdout
+    # The set-up with its keys, the set-up again, the leg, its repetition, and one more set-up; the
+    # killed attempt left no trace.
+    assert "7 lines, complete and in order" in audit.stdout
     assert hashlib.sha256(leg).hexdigest() in _feddc("audit", enrolled, "--json").stdout
 
 
-def _undisturbed(hospital: Enrolled, set_up: bytes, leg: bytes) -> Trained:
-    """Return what a hospital with the same data answers that was never killed."""
+def _undisturbed(hospital: Enrolled, leg: bytes) -> Trained:
+    """Return what a hospital with the same data and secret answers that was never killed."""
+    stored = SqliteStore(hospital.folder.store_file)
+    secret = stored.get(STREAM_SECRET)
+    stored.close()
+    assert secret is not None
     configuration = Configuration.read(hospital.folder.configuration)
     other = Hospital(
         "St Mary",
         load_own(configuration.local, "St Mary"),
-        MappingStore({}),
+        MappingStore({STREAM_SECRET: secret}),
         identity=hospital.folder.identity(),
         roster=hospital.roster(),
         policy=configuration.policy,
     )
-    other.answer(set_up)
-    trained = decode_reply(other.answer(leg))
+    experiment = _experiment(hospital)
+    experiment.study.hospitals["St Mary"] = other
+    experiment.agree()
+    experiment.make_keys()
+    trained = decode_signed_reply(other.answer(leg))
     assert isinstance(trained, Trained)
     return trained
 
@@ -240,9 +255,9 @@ def test_a_forged_request_is_refused_by_the_real_hospital(enrolled: Enrolled) ->
         roster=enrolled.roster(),
         policy=configuration.policy,
     )
-    set_up, _ = _set_up(enrolled)
+    set_up = _signed_set_up(_experiment(enrolled))
 
-    reply = decode_reply(hospital.answer(set_up[:-1] + bytes([set_up[-1] ^ 1])))
+    reply = decode_signed_reply(hospital.answer(set_up[:-1] + bytes([set_up[-1] ^ 1])))
 
     assert isinstance(reply, Refusal)
     assert reply.code is RefusalCode.BAD_SIGNATURE

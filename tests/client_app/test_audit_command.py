@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from client_app.state.audit_log import AuditLog
+from client_app.state.audit_report import models_sent
 from client_app.state.sqlite_store import SqliteStore
 from tests.client_app.commands import feddc
 from tests.client_app.conftest import Enrolled
@@ -97,3 +98,12 @@ def test_a_hospital_that_was_never_asked_has_an_empty_log(enrolled: Enrolled) ->
     assert done.exit_code == 0
     assert "0 lines" in done.stdout
     assert not enrolled.folder.store_file.exists()
+
+
+def test_a_masked_model_counts_when_the_sum_can_be_read() -> None:
+    masked = {"kind": "masked", "recipient": "coordinator", "readable": False}
+    revealed = {"kind": "shares-revealed", "recipient": "coordinator", "readable": "sum of 3"}
+    replies = [masked, revealed, masked, revealed, masked]
+    lines = [json.dumps({"request": {}, "reply": reply}).encode() for reply in replies]
+
+    assert models_sent(lines) == {"coordinator, as part of a sum of 3": 2}

@@ -1,13 +1,20 @@
 """`feddc hospital check` and `serve`: nothing is looser than agreed."""
 
+import json
 import os
 import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
 
 import pytest
 
+from client_app.check import checks
+from client_app.check.messages import check_messages
+from client_app.connect.message_record import FILE_NAME, MessageTimes
+from client_app.state.sqlite_store import SqliteStore
 from protocol.keys import Identity
 from tests.client_app.commands import feddc
 from tests.client_app.conftest import ROOT, Enrolled
@@ -27,6 +34,20 @@ def test_check_finds_everything_in_place(enrolled: Enrolled) -> None:
         assert f" {subject}: " in text
     assert "48 examples to train on, 12 held out" in text
     assert "PATIENT" not in text
+
+
+def test_check_says_what_the_policy_lets_the_coordinator_reconstruct(enrolled: Enrolled) -> None:
+    _, text = _check(enrolled)
+    assert "✓ disclosure: nothing that leaves is readable" in text
+
+    enrolled.set("plain-aggregation", "true")
+    _, text = _check(enrolled)
+    assert "! disclosure: the coordinator may read the models" in text
+    assert "figures" not in text
+
+    enrolled.set("metrics", '["loss", "held-out"]')
+    _, text = _check(enrolled)
+    assert "may read loss, held-out: from such figures" in " ".join(text.split())
 
 
 LOOSE: dict[str, tuple[Callable[[Enrolled], object], str]] = {
@@ -77,6 +98,43 @@ def test_check_says_what_is_wrong_and_what_to_do(case: str, enrolled: Enrolled) 
     assert code == 1
     (line,) = (line for line in text.splitlines() if line.startswith("✗"))
     assert message in text[text.index(line) :].split("\n✓")[0]
+
+
+HOUR = 3600.0
+MESSAGES: dict[str, tuple[MessageTimes, str]] = {
+    "answered": (
+        MessageTimes(received=HOUR, answered=HOUR + 2),
+        "✓ messages: the last came at 1970-01-01 01:00:00 UTC and was answered at "
+        "1970-01-01 01:00:02 UTC",
+    ),
+    "at work": (
+        MessageTimes(received=2 * HOUR, answered=HOUR),
+        "✓ messages: the last came at 1970-01-01 02:00:00 UTC and has no answer yet",
+    ),
+    "lost": (
+        MessageTimes(received=HOUR, restarted=2 * HOUR, restarts=3),
+        "! messages: one got lost: the SuperNode was restarted at 1970-01-01 02:00:00 UTC "
+        "(3 in all); the last came at 1970-01-01 01:00:00 UTC and has no answer yet",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MESSAGES)
+def test_check_says_when_a_message_came_and_whether_one_was_lost(
+    case: str, enrolled: Enrolled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times, line = MESSAGES[case]
+    (enrolled.folder.transport / FILE_NAME).write_text(json.dumps(asdict(times)))
+    monkeypatch.setattr(checks, "check_messages", partial(check_messages, now=lambda: 3 * HOUR))
+
+    code, text = _check(enrolled)
+
+    assert code == 0
+    assert line in text.splitlines()
+
+
+def test_check_does_not_mention_messages_where_connect_has_never_run(enrolled: Enrolled) -> None:
+    assert "messages" not in _check(enrolled)[1]
 
 
 @pytest.mark.parametrize("case", ["state for a group", "a socket folder for all", "no roster"])
@@ -221,3 +279,29 @@ def test_commands_other_than_serve_need_no_torch(enrolled: Enrolled) -> None:
     subprocess.run(
         [sys.executable, "-c", script], check=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
     )
+
+
+def test_an_experiment_without_its_key_is_reported(enrolled: Enrolled) -> None:
+    store = SqliteStore(enrolled.folder.store_file)
+    store.put("e1/entry", b"value")
+    store.close()
+    (key,) = (enrolled.folder.state / "keys").iterdir()
+    assert "✓ keys: " in feddc("check", "--folder", enrolled.folder.path).stdout
+    key.unlink()
+
+    found = feddc("check", "--folder", enrolled.folder.path).stdout
+
+    assert "! store: experiment e1 is refused: " in found
+
+
+def test_a_key_that_others_can_read_is_reported(enrolled: Enrolled) -> None:
+    store = SqliteStore(enrolled.folder.store_file)
+    store.put("e1/entry", b"value")
+    store.close()
+    (key,) = (enrolled.folder.state / "keys").iterdir()
+    key.chmod(0o640)
+
+    found = feddc("check", "--folder", enrolled.folder.path)
+
+    assert found.exit_code == 1
+    assert f"chmod 0600 {key}" in found.stdout

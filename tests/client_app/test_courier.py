@@ -13,10 +13,11 @@ from flwr.supercore.task_identity import TaskIdentity
 from client_app import courier, simulated_hospital
 from lab.flower.in_process import InProcessGrid
 from protocol.messages import (
+    ANY_HOSPITAL,
     Hello,
     Introduction,
     MessageError,
-    decode_reply,
+    decode_signed_reply,
     sign_request,
 )
 from protocol.records import from_records, to_records
@@ -85,11 +86,14 @@ def test_it_carries_the_very_bytes_both_ways(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_it_reaches_the_simulated_hospital_of_its_node() -> None:
     here = context(partition_id=3, num_partitions=10)
-    coordinator = simulated_study(0, ["hospital-01", "hospital-02"]).coordinator
+    study = simulated_study(0, ["hospital-01", "hospital-02"])
+    hello = sign_request(
+        Hello(), study.coordinator, study=study.roster.study, hospital=ANY_HOSPITAL
+    )
 
-    reply = courier.app(message(to_records(sign_request(Hello(), coordinator))), here)
+    reply = courier.app(message(to_records(hello)), here)
 
-    introduction = decode_reply(from_records(reply.content))
+    introduction = decode_signed_reply(from_records(reply.content))
     assert isinstance(introduction, Introduction)
     assert introduction.hospital == "hospital-04"
 

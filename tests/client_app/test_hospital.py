@@ -14,6 +14,7 @@ from protocol.model_bytes import ModelState
 from protocol.randomness import TrainingStreams
 from tests.client_app.small_hospital import (
     CLASSES,
+    EVERY_LEG_AGGREGATES,
     NAME,
     OPTIMIZERS,
     PARTITIONS,
@@ -74,13 +75,14 @@ def test_a_reply_says_nothing_of_the_hospital_but_what_the_format_has() -> None:
 
 
 def test_a_leg_is_plain_gradient_descent_on_the_rounds_own_batches() -> None:
-    reply = trained(hospital().answer(leg(model(), first_round=7, local_rounds=3)))
+    here = hospital(schedule={"daisy_period": 3})
+    reply = trained(here.answer(leg(model(), leg=3, first_round=6, local_rounds=3)))
 
     data = PARTITIONS[NAME].train
     streams = TrainingStreams(bytes(32), 1)  # north is second on the roster
     w = {name: torch.tensor(array) for name, array in model().parameters.items()}
     losses = []
-    for round_ in (7, 8, 9):
+    for round_ in (6, 7, 8):
         rows = streams.batch(round_, 8, 3)
         x = torch.tensor(data.features[rows], dtype=torch.float64).flatten(1)
         for tensor in w.values():
@@ -99,10 +101,10 @@ def test_a_leg_is_plain_gradient_descent_on_the_rounds_own_batches() -> None:
 
 def test_its_own_first_model_follows_from_seed_and_position_alone() -> None:
     sent = []
-    for first_round in (0, 4):
+    for round_ in (0, 4):
         here = member()
-        here.answer(set_up(descriptor(init="own")))
-        request = leg(carries=Carries.NOTHING, first_round=first_round, local_rounds=1)
+        here.answer(set_up(descriptor(init="own", daisy_period=1)))
+        request = leg(carries=Carries.NOTHING, leg=round_ + 1, first_round=round_, local_rounds=1)
         sent.append(ModelState.from_bytes(trained(here.answer(request)).payload))
     expected = build(
         "mlp",
@@ -121,7 +123,8 @@ def test_its_own_first_model_follows_from_seed_and_position_alone() -> None:
 def test_running_statistics_travel_and_advance_with_the_model() -> None:
     start = model(**WITH_BUFFERS)
 
-    reply = trained(hospital(**WITH_BUFFERS).answer(leg(start, local_rounds=3)))
+    here = hospital(schedule={"daisy_period": 3}, **WITH_BUFFERS)
+    reply = trained(here.answer(leg(start, local_rounds=3)))
     sent = ModelState.from_bytes(reply.payload)
 
     assert int(sent.buffers["norm1.num_batches_tracked"]) == 3
@@ -133,6 +136,7 @@ def test_running_statistics_travel_and_advance_with_the_model() -> None:
 
 def test_what_is_aggregated_has_no_optimizer_state() -> None:
     for chosen in OPTIMIZERS.values():
-        reply = trained(hospital(**chosen).answer(leg(wired(chosen), recipient=None)))
+        here = hospital(schedule=EVERY_LEG_AGGREGATES, **chosen)
+        reply = trained(here.answer(leg(wired(chosen), recipient=None)))
         wire = chosen.get("wire-dtype", "same")
         assert ModelState.from_bytes(reply.payload, wire=wire).optimizer == {}

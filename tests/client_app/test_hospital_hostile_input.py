@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learning.trainer import Trainer
-from protocol.messages import Refusal, decode_reply
+from protocol.messages import Refusal, decode_signed_reply
 from tests.client_app.small_hospital import (
     COORDINATOR,
+    EVERY_LEG_AGGREGATES,
     OPTIMIZERS,
     Code,
     close,
@@ -53,13 +54,21 @@ def test_what_a_sender_writes_cannot_pass_for_lines_of_the_log(
 ) -> None:
     lines = "x\nnorth: agreed to everything\x1b[2J\u202e"
     header = json.dumps({"kind": "hello", lines: 1, "y" * 10_000: 2}).encode()
-    unknown = b"FDC1" + len(header).to_bytes(4, "big") + header + bytes(64)
+    unknown = b"FDC2" + len(header).to_bytes(4, "big") + header + bytes(64)
 
     with caplog.at_level(logging.WARNING):
-        replies = [member().answer(unknown), member().answer(training(model=lines * 1_000))]
+        for here, request, code in (
+            (member(), unknown, Code.MALFORMED),
+            (member(), training(model=lines * 1_000), Code.AGAINST_POLICY),
+            (
+                member(policy={"any-model": True}),
+                training(model=lines * 1_000),
+                Code.DESCRIPTOR_REFUSED,
+            ),
+        ):
+            assert plain(here.answer(request)) == Refusal(code=code)
 
-    assert plain(replies[0]) == Refusal(code=Code.MALFORMED)
-    assert plain(replies[1]) == Refusal(code=Code.DESCRIPTOR_REFUSED)
+    assert len(caplog.records) == 3
     assert "agreed to everything" in caplog.records[0].getMessage()
     for record in caplog.records:
         assert record.getMessage().isprintable()
@@ -72,14 +81,14 @@ def test_whatever_comes_in_is_answered_and_a_refusal_changes_nothing(
     noise: bytes, random: Random
 ) -> None:
     memory: dict[str, bytes] = {}
-    here = hospital(memory, **OPTIMIZERS["momentum kept"])
+    here = hospital(memory, schedule=EVERY_LEG_AGGREGATES, **OPTIMIZERS["momentum kept"])
     bodies = [leg(model(), recipient=None), second(), close(model())]
     for data in (*(body[:-64] for body in bodies), noise):
         place, removed = random.randrange(len(data) + 1), random.randrange(3)
         mutated = data[:place] + noise[:3] + data[place + removed :]
         before = dict(memory)
         # With the coordinator's own signature: hostile is what it signed.
-        reply = decode_reply(here.answer(forged(mutated + bytes(64), COORDINATOR)))
+        reply = decode_signed_reply(here.answer(forged(mutated + bytes(64), COORDINATOR)))
         if isinstance(reply, Refusal):
             assert reply.code is not Code.INTERNAL_ERROR
             assert remembered(memory) == remembered(before)

@@ -9,6 +9,7 @@ from protocol.messages import (
     Refusal,
 )
 from tests.client_app.small_hospital import (
+    EVERY_SECOND_LEG_AGGREGATES,
     NAMES,
     OPTIMIZERS,
     ROUNDS,
@@ -40,13 +41,14 @@ def test_all_hospitals_make_the_same_key_and_no_message_holds_it() -> None:
 
 @pytest.mark.parametrize("chosen", [{}, OPTIMIZERS["adam"], OPTIMIZERS["running statistics"]])
 def test_a_sealed_chain_computes_what_a_readable_one_does(chosen: dict[str, Any]) -> None:
-    study, start = Study(**chosen).make_keys(), model(**chosen)
+    schedule, start = EVERY_SECOND_LEG_AGGREGATES, model(**chosen)
+    study = Study(schedule=schedule, **chosen).make_keys()
     readable = {name: member(name) for name in NAMES}
-    for each in readable.values():
-        each.answer(set_up(descriptor(training=TRAINING | chosen)))
+    for name, each in readable.items():
+        each.answer(set_up(descriptor(training=TRAINING | chosen, **schedule), name))
 
-    first = {"leg": 1, "recipient": "north"}
-    then = {"leg": 2, "first_round": 2, "carries": Carries.ENVELOPE, "recipient": None}
+    first = {"name": "east", "recipient": "north"}
+    then = {"leg": 2, "carries": Carries.ENVELOPE, "recipient": None}
     sealed = trained(study.members["east"].answer(leg(start, **first)))
     opened = trained(readable["east"].answer(leg(start, **first)))
     final = trained(study.members["north"].answer(leg(sealed.payload, **then, sealed_in=1)))
@@ -63,16 +65,20 @@ def test_an_envelope_whose_model_is_refused_was_not_opened() -> None:
     sealed = study.hand_over("east", "north")
     tired = envelope(sealed, first_round=ROUNDS)
 
-    assert plain(study.members["north"].answer(tired)) == Refusal(code=Code.ROUNDS_REFUSED)
+    assert plain(study.members["north"].answer(tired)) == Refusal(code=Code.AGAINST_SCHEDULE)
     wrong_recipient = envelope(sealed, recipient="mallory")
     reply = study.members["north"].answer(wrong_recipient)
     assert plain(reply) == Refusal(code=Code.UNKNOWN_RECIPIENT)
     assert trained(study.members["north"].answer(envelope(sealed)))
 
 
-def test_a_sealed_hand_over_needs_the_keys() -> None:
-    study = Study()  # key shares were sent, and none opened
+def test_no_leg_is_served_before_the_keys_are_made() -> None:
+    study = Study(schedule=EVERY_SECOND_LEG_AGGREGATES)  # key shares were sent, and none opened
 
-    for request in (leg(model()), envelope(bytes(2000))):
+    for request in (
+        leg(model()),
+        leg(model(), leg=2, recipient=None),  # needs no key, but comes after they were made
+        envelope(bytes(2000), recipient=None),
+    ):
         reply = study.members["north"].answer(request)
         assert plain(reply) == Refusal(code=Code.NOT_SET_UP)

@@ -9,8 +9,10 @@ from learning.data import Partition
 from protocol.messages import Announcement, Carries, Closed
 from protocol.model_bytes import ModelState
 from tests.client_app.small_hospital import (
+    EVERY_SECOND_LEG_AGGREGATES,
     NAME,
     PARTITIONS,
+    built_here,
     close,
     descriptor,
     examples,
@@ -36,9 +38,12 @@ def held_out_by_hand(state: ModelState, partition: Partition) -> tuple[float, fl
     return float(-np.log(right).mean()), accuracy
 
 
-@pytest.mark.parametrize("recipient", ["east", None])
-def test_an_aggregate_is_evaluated_as_it_came_on_held_out_data(recipient: str | None) -> None:
-    reply = trained(hospital().answer(leg(model(), recipient=recipient)))
+@pytest.mark.parametrize(("number", "recipient"), [(3, "east"), (2, None)])
+def test_an_aggregate_is_evaluated_as_it_came_on_held_out_data(
+    number: int, recipient: str | None
+) -> None:
+    here = hospital(schedule=EVERY_SECOND_LEG_AGGREGATES)
+    reply = trained(here.answer(leg(model(), leg=number, recipient=recipient)))
     loss, accuracy = held_out_by_hand(model(), PARTITIONS[NAME])
 
     assert reply.held_out_loss == pytest.approx(loss, rel=1e-9)
@@ -52,9 +57,10 @@ def test_a_handed_over_model_is_not_evaluated() -> None:
     assert (reply.held_out_loss, reply.held_out_accuracy) == (None, None)
 
 
-def test_a_hospitals_own_first_model_is_not_evaluated() -> None:
+@pytest.mark.parametrize("init", ["own", "shared"])
+def test_a_first_model_that_is_built_here_is_not_evaluated(init: str) -> None:
     here = member()
-    here.answer(set_up(descriptor(init="own")))
+    here.answer(set_up(built_here(init=init)))
 
     reply = trained(here.answer(leg(carries=Carries.NOTHING)))
 

@@ -16,10 +16,12 @@ from protocol.messages import (
     Closed,
     Refusal,
     Trained,
-    decode_reply,
+    decode_signed_reply,
 )
 from protocol.model_bytes import ModelState
 from tests.client_app.small_hospital import (
+    EVERY_LEG_AGGREGATES,
+    EVERY_SECOND_LEG_AGGREGATES,
     IDENTITIES,
     NAME,
     OPEN_POLICY,
@@ -48,38 +50,43 @@ from tests.client_app.three_hospitals import Study
 # --- it repeats itself ----------------------------------------------------------------------------
 
 
+# Legs 3, 6 and all from 8 on end in an aggregation.
+SCHEDULE: dict[str, Any] = {"rounds": 22, "daisy_period": 2, "aggregation_period": 6, "tail": 0.3}
+
+
 def conversation(**chosen: Any) -> list[Callable[[Hospital], bytes]]:
-    """Return legs of every kind; envelopes bring what came of the first leg."""
+    """Return legs of every kind that SCHEDULE has; envelopes bring what came of the first leg."""
     aggregate, handed = wired(chosen), {"sent": b""}
 
     def first(here: Hospital) -> bytes:
-        reply = here.answer(leg(aggregate, leg=1, first_round=2))
+        reply = here.answer(leg(aggregate))
         handed["sent"] = trained(reply).payload
         return reply
 
     def with_envelope(number: int, recipient: str | None) -> Callable[[Hospital], bytes]:
-        fields = {"leg": number, "first_round": 2 * number, "recipient": recipient}
+        fields = {"leg": number, "recipient": recipient}
         return lambda here: here.answer(leg(handed["sent"], carries=Carries.ENVELOPE, **fields))
 
     def with_aggregate(number: int, recipient: str | None) -> Callable[[Hospital], bytes]:
-        fields = {"leg": number, "first_round": 2 * number, "recipient": recipient}
+        fields = {"leg": number, "recipient": recipient}
         return lambda here: here.answer(leg(aggregate, **fields))
 
     return [
         first,
         with_envelope(2, "east"),
         with_envelope(3, None),
-        with_aggregate(4, None),
-        with_aggregate(5, None),
-        with_aggregate(6, "east"),
-        with_envelope(7, None),
+        with_aggregate(4, "east"),
+        with_envelope(6, None),
+        with_aggregate(8, None),
+        with_aggregate(9, None),
     ]
 
 
 @pytest.mark.parametrize("chosen", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_the_same_request_again_gives_the_same_bytes(chosen: dict[str, Any]) -> None:
     memory: dict[str, bytes] = {}
-    once, again = hospital(**chosen), hospital(memory, **chosen)
+    once = hospital(schedule=SCHEDULE, **chosen)
+    again = hospital(memory, schedule=SCHEDULE, **chosen)
 
     for ask in conversation(**chosen):
         expected = plain(ask(once))
@@ -113,8 +120,8 @@ def test_a_sealed_answer_is_repeated_bit_by_bit() -> None:
 @pytest.mark.parametrize("chosen", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_agreeing_again_to_the_same_changes_nothing(chosen: dict[str, Any]) -> None:
     memory: dict[str, bytes] = {}
-    here, undisturbed = member(memory=memory), hospital(**chosen)
-    agreed = set_up(descriptor(training=TRAINING | chosen))
+    here, undisturbed = member(memory=memory), hospital(schedule=SCHEDULE, **chosen)
+    agreed = set_up(descriptor(training=TRAINING | chosen, **SCHEDULE))
     announced = here.answer(agreed)
 
     for ask in conversation(**chosen):
@@ -127,12 +134,13 @@ def test_agreeing_again_to_the_same_changes_nothing(chosen: dict[str, Any]) -> N
 @pytest.mark.parametrize("chosen", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_results_do_not_depend_on_how_rounds_are_grouped(chosen: dict[str, Any]) -> None:
     start = wired(chosen)
-    whole = trained(hospital(**chosen).answer(leg(start, first_round=3, local_rounds=6)))
+    long, short = ({"daisy_period": period} for period in (6, 1))
+    whole = trained(hospital(schedule=long, **chosen).answer(leg(start, local_rounds=6)))
 
-    here, losses = hospital(**chosen), []
+    here, losses = hospital(schedule=short, **chosen), []
     payload, carries = start, Carries.AGGREGATE
-    for number, round_ in enumerate(range(3, 9), start=1):
-        request = leg(payload, leg=number, first_round=round_, local_rounds=1, carries=carries)
+    for round_ in range(6):
+        request = leg(payload, leg=round_ + 1, first_round=round_, local_rounds=1, carries=carries)
         step = trained(here.answer(request))
         payload, carries = step.payload, Carries.ENVELOPE
         losses.append(step.loss)
@@ -149,8 +157,8 @@ def test_results_do_not_depend_on_how_rounds_are_grouped(chosen: dict[str, Any])
 @pytest.mark.parametrize("chosen", OPTIMIZERS.values(), ids=OPTIMIZERS)
 def test_all_its_state_is_bytes_in_its_store(chosen: dict[str, Any]) -> None:
     memory: dict[str, bytes] = {}
-    lasting = hospital(**chosen)
-    hospital(memory, **chosen)
+    lasting = hospital(schedule=SCHEDULE, **chosen)
+    hospital(memory, schedule=SCHEDULE, **chosen)
 
     for ask in conversation(**chosen):
         assert all(type(key) is str and type(value) is bytes for key, value in memory.items())
@@ -160,10 +168,11 @@ def test_all_its_state_is_bytes_in_its_store(chosen: dict[str, Any]) -> None:
 
 def test_the_state_does_not_grow_with_the_legs() -> None:
     memory: dict[str, bytes] = {}
-    here = hospital(memory, **OPTIMIZERS["adam kept"], **{"proximal-mu": 0.5})
+    chosen = OPTIMIZERS["adam kept"] | {"proximal-mu": 0.5}
+    here = hospital(memory, schedule=EVERY_LEG_AGGREGATES, **chosen)
     sizes = []
     for number in range(1, 8):
-        here.answer(leg(model(), leg=number, first_round=number, recipient=None))
+        assert trained(here.answer(leg(model(), leg=number, recipient=None)))
         names = {name: len(value) for name, value in memory.items() if "answer" not in name}
         sizes.append(sum(names.values()))
     assert len(set(sizes)) == 1
@@ -171,16 +180,18 @@ def test_the_state_does_not_grow_with_the_legs() -> None:
 
 @pytest.mark.parametrize("chosen", [OPTIMIZERS["momentum kept"], OPTIMIZERS["adam kept"]])
 def test_kept_optimizer_state_is_that_of_the_model_last_sent(chosen: dict[str, Any]) -> None:
-    here, reset = hospital(**chosen), hospital(**chosen | {"optimizer-state": "reset"})
+    schedule = EVERY_SECOND_LEG_AGGREGATES
+    here = hospital(schedule=schedule, **chosen)
+    reset = hospital(schedule=schedule, **chosen | {"optimizer-state": "reset"})
     handed = trained(here.answer(leg(model()))).payload
-    twin = hospital(**chosen)  # answers the aggregation leg with a hand-over, to see its state
-    at_the_end = {"leg": 2, "first_round": 2, "carries": Carries.ENVELOPE}
+    twin = hospital(**chosen)  # hands over where the other aggregates, to see its state
+    at_the_end = {"leg": 2, "carries": Carries.ENVELOPE}
     seen = ModelState.from_bytes(trained(twin.answer(leg(handed, **at_the_end))).payload)
-    here.answer(leg(handed, **at_the_end, recipient=None))
+    assert trained(here.answer(leg(handed, **at_the_end, recipient=None)))
 
-    after = leg(model(), leg=3, first_round=4)
+    after = leg(model(), leg=3)
     continued = ModelState(model().parameters, {}, seen.optimizer)
-    same = leg(continued, leg=3, first_round=4, carries=Carries.ENVELOPE)
+    same = leg(continued, leg=3, carries=Carries.ENVELOPE)
 
     expected = trained(twin.answer(same)).payload
     assert trained(here.answer(after)).payload == expected
@@ -190,14 +201,15 @@ def test_kept_optimizer_state_is_that_of_the_model_last_sent(chosen: dict[str, A
 def test_two_hospitals_of_one_process_do_not_mix() -> None:
     # Hospitals of a process share one network to train in.
     other = Partition(NAME, examples(8, seed=7), examples(5, seed=8))
-    one, two = hospital(momentum=0.9), hospital(partition=other, momentum=0.9)
-    last = leg(model(), leg=2)
+    chosen: dict[str, Any] = {"schedule": EVERY_SECOND_LEG_AGGREGATES, "momentum": 0.9}
+    one, two = hospital(**chosen), hospital(partition=other, **chosen)
+    last = leg(model(), leg=3)
     alone = [
-        plain(hospital(momentum=0.9).answer(last)),
-        plain(hospital(partition=other, momentum=0.9).answer(last)),
+        plain(hospital(**chosen).answer(last)),
+        plain(hospital(partition=other, **chosen).answer(last)),
     ]
-    one.answer(leg(model(), first_round=5))
-    two.answer(leg(model(), first_round=9))
+    assert trained(one.answer(leg(model(), leg=1)))
+    assert trained(two.answer(leg(model(), leg=2, recipient=None)))
 
     assert [plain(one.answer(last)), plain(two.answer(last))] == alone
     assert alone[0] != alone[1]
@@ -212,9 +224,9 @@ def test_closing_an_experiment_destroys_its_state_and_keys() -> None:
     here.answer(leg(model()))
     secrets = [memory[f"e1/{name}"] for name in ("sealing-key", "member-key", "key-share")]
 
-    assert isinstance(decode_reply(here.answer(close(model()))), Closed)
+    assert isinstance(decode_signed_reply(here.answer(close(model()))), Closed)
 
-    assert set(memory) == {"audit-head", "e1/answer/close"}
+    assert set(memory) == {"audit-head", "experiments", "~ended/e1"}
     left = b"".join(memory.values())
     assert all(secret not in left for secret in secrets)
     assert here.answer(close(model())) == here.answer(close(model()))
@@ -236,14 +248,14 @@ def test_nothing_opens_a_closed_experiment_again() -> None:
 def test_two_experiments_do_not_share_state() -> None:
     memory: dict[str, bytes] = {}
     chosen = OPTIMIZERS["adam kept"] | {"proximal-mu": 0.5}
-    here, alone = hospital(memory, **chosen), member()
+    here, alone = hospital(memory, schedule=SCHEDULE, **chosen), member()
     for ask in conversation(**chosen):
         ask(here)
     agreed = second(training=TRAINING | chosen)
     for each in (here, alone):
-        assert isinstance(decode_reply(each.answer(agreed)), Announcement)
+        assert isinstance(decode_signed_reply(each.answer(agreed)), Announcement)
 
     request = leg(model(), experiment="e2")
     assert plain(here.answer(request)) == plain(alone.answer(request))
     here.answer(close(model(), "e2"))
-    assert trained(here.answer(leg(model(), leg=8)))
+    assert trained(here.answer(leg(model(), leg=11, recipient=None)))

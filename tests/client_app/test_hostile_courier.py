@@ -18,7 +18,7 @@ import pytest
 
 from client_app.agent.process import harden_process
 from client_app.connect.agent_client import ask
-from protocol.messages import Hello, Introduction, decode_reply, sign_request
+from protocol.messages import Hello, Introduction, decode_signed_reply, sign_request
 from tests.client_app.conftest import ROOT, Agent, Enrolled
 
 COURIER, GROUP = 54_321, 54_322
@@ -75,7 +75,9 @@ def as_courier(script: str, *arguments: object, group: int = GROUP) -> Any:
 
 
 def test_it_can_ask_and_gets_answers(agent: Agent, hospital: Enrolled) -> None:
-    request = sign_request(Hello(), hospital.coordinator)
+    request = sign_request(
+        Hello(), hospital.coordinator, study=hospital.roster().study, hospital="St Mary"
+    )
 
     told = as_courier(
         "path, request = sys.argv[3], bytes.fromhex(sys.argv[4])\n"
@@ -85,7 +87,7 @@ def test_it_can_ask_and_gets_answers(agent: Agent, hospital: Enrolled) -> None:
     )
 
     assert told[0]["name"] == "St Mary"
-    reply = decode_reply(bytes.fromhex(told[1]))
+    reply = decode_signed_reply(bytes.fromhex(told[1]))
     assert isinstance(reply, Introduction)
     assert reply.hospital == "St Mary"
 

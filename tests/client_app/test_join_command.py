@@ -44,6 +44,7 @@ def test_join_shows_everyone_asks_and_pins(newcomer: Enrolled) -> None:
         (line,) = (line for line in shown if line.startswith(f"{member.name} "))
         assert " ".join(line.split()) == f"{member.name} {member.fingerprint} {you}".strip()
     assert f"    {roster.fingerprint}" in shown
+    assert "Your policy: nothing that leaves is readable for the coordinator." in done.stdout
     assert newcomer.folder.roster_file.read_bytes() == offered.read_bytes()
     assert stat.S_IMODE(newcomer.folder.roster_file.stat().st_mode) == 0o600
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from client_app.hospital.hospital import Hospital
-from client_app.hospital.policy import Policy
 from client_app.state.reset import reset_experiments
 from client_app.state.sqlite_store import SqliteStore
 from protocol.messages import Refusal, RefusalCode, Trained
-from tests.attacks.study import Study, expect, in_process, new_study, partition
+from tests.attacks.study import Study, expect, in_process, new_study, partition, policy
 
 VICTIM = "Birch"
 
@@ -31,7 +30,7 @@ class Restorable:
             self.store,
             identity=self._study.identities[VICTIM],
             roster=self._study.roster,
-            policy=Policy.parse({}, source="test"),
+            policy=policy(),
         )
 
     def back_up(self) -> None:

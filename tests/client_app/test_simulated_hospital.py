@@ -1,5 +1,6 @@
 """Simulated hospitals: the same answers as the hospital's own code, wherever they are given."""
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -19,15 +20,17 @@ from learning.trainer import Network, TaskSpec
 from operation.config import SettingsError
 from protocol.descriptor import Descriptor
 from protocol.messages import (
+    ANY_HOSPITAL,
     Announcement,
     Carries,
     Hello,
     Introduction,
     Reply,
+    Request,
     SetUp,
     Trained,
     TrainLeg,
-    decode_reply,
+    decode_signed_reply,
     sign_request,
 )
 from protocol.model_bytes import ModelState
@@ -69,19 +72,28 @@ def study() -> SimulatedStudy:
     )
 
 
+def signed(request: Request, hospital: str) -> bytes:
+    here = study()
+    return sign_request(request, here.coordinator, study=here.roster.study, hospital=hospital)
+
+
 def hello() -> bytes:
-    return sign_request(Hello(), study().coordinator)
+    return signed(Hello(), ANY_HOSPITAL)
 
 
-def requests() -> list[bytes]:
+def requests(position: int) -> list[bytes]:
     """Return a set-up and three legs, of which each needs what the ones before left behind."""
     dataset = load_dataset(SETTINGS.local, 5)
+    network = Network(SETTINGS.training, TaskSpec(dataset.shape, len(dataset.classes)), seed=1)
+    model = ModelState(*network.arrays()).to_bytes()
     agreed = Descriptor(
         experiment="e1",
         rounds=20,
-        daisy_period=1,
+        daisy_period=None,
         aggregation_period=2,
         init="shared",
+        first_model=hashlib.sha256(model).digest(),
+        first_model_is_given=True,
         shape=dataset.shape,
         classes=len(dataset.classes),
         training=SETTINGS.training.as_config() | {"proximal-mu": 0.5},
@@ -89,13 +101,11 @@ def requests() -> list[bytes]:
         sealed=False,
         roster=study().roster.digest,
     )
-    network = Network(SETTINGS.training, TaskSpec(dataset.shape, len(dataset.classes)), seed=1)
-    model = ModelState(*network.arrays()).to_bytes()
     legs = [
         TrainLeg(
             experiment="e1",
             leg=number,
-            first_round=2 * number,
+            first_round=2 * number - 2,
             local_rounds=2,
             carries=Carries.AGGREGATE,
             recipient=None,
@@ -104,12 +114,12 @@ def requests() -> list[bytes]:
         for number in (1, 2, 3)
     ]
     first = SetUp(experiment="e1", payload=agreed.to_bytes())
-    return [sign_request(request, study().coordinator) for request in (first, *legs)]
+    return [signed(request, study().roster.names[position]) for request in (first, *legs)]
 
 
 def plain(reply: bytes) -> Reply:
     """Return a reply without what differs each time: the audit trail's time, a fresh key."""
-    message = decode_reply(reply)
+    message = decode_signed_reply(reply)
     told = {"audit": None, "payload": b""} if isinstance(message, Announcement) else {"audit": None}
     return message.model_copy(update=told)
 
@@ -123,7 +133,7 @@ def carried(here: Context) -> Context:
 def test_it_is_the_hospital_whose_partition_and_identity_it_simulates() -> None:
     partitions = load_partitions(SETTINGS.local, HOSPITALS, 5)
     for position, partition in enumerate(partitions):
-        reply = decode_reply(answer(hello(), context(position)))
+        reply = decode_signed_reply(answer(hello(), context(position)))
 
         assert isinstance(reply, Introduction)
         assert reply.hospital == partition.name == f"hospital-0{position + 1}"
@@ -132,23 +142,23 @@ def test_it_is_the_hospital_whose_partition_and_identity_it_simulates() -> None:
 
 
 def test_every_node_is_a_hospital_of_its_own() -> None:
-    first, *legs = requests()
     replies = []
     for position in range(HOSPITALS):
-        here = context(position)
+        here, (first, *legs) = context(position), requests(position)
         assert plain(answer(first, here)) == Announcement(examples=6)
-        trained = decode_reply(answer(legs[0], here))
+        trained = decode_signed_reply(answer(legs[0], here))
         assert isinstance(trained, Trained)
         replies.append(trained.payload)
     assert len(set(replies)) == HOSPITALS
 
 
 def test_nodes_may_be_served_in_turn_by_one_process() -> None:
-    def told(where: list[Context]) -> list[list[Reply]]:
-        return [[plain(answer(request, here)) for here in where] for request in requests()]
+    def told(*positions: int) -> list[list[Reply]]:
+        nodes = [(context(position), requests(position)) for position in positions]
+        return [[plain(answer(asked[turn], here)) for here, asked in nodes] for turn in range(4)]
 
-    together = told([context(0), context(1)])
-    alone = [told([context(0)]), told([context(1)])]
+    together = told(0, 1)
+    alone = [told(0), told(1)]
 
     assert together == [
         [first[0], second[0]] for first, second in zip(alone[0], alone[1], strict=True)
@@ -158,7 +168,7 @@ def test_nodes_may_be_served_in_turn_by_one_process() -> None:
 
 def test_all_its_state_is_in_flowers_context() -> None:
     lasting, wandering = context(1), context(1)
-    for request in requests():
+    for request in requests(1):
         expected = plain(answer(request, lasting))
         simulated_hospital._hospital.cache_clear()
         load_partitions.cache_clear()
@@ -167,7 +177,7 @@ def test_all_its_state_is_in_flowers_context() -> None:
 
 
 def test_another_process_continues_identically(tmp_path: Path) -> None:
-    here, (first, second, third, _) = context(1), requests()
+    here, (first, second, third, _) = context(1), requests(1)
     answer(first, here)
     answer(second, here)
     (tmp_path / "context").write_bytes(context_to_proto(here).SerializeToString())

@@ -1,11 +1,8 @@
-"""The store: all or nothing, one agent at a time, and what is forgotten is gone."""
+"""The store: all or nothing, and one agent at a time."""
 
 import os
-import signal
 import sqlite3
 import stat
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from client_app.state.sqlite_store import SqliteStore, StoreError
-
-ROOT = Path(__file__).parents[2]
+from client_app.state.sqlite_store import SqliteStore
+from client_app.state.store_file import StoreError
+from tests.client_app.processes import run_script
 
 
 class Abandoned(Exception):
@@ -75,52 +72,10 @@ def test_it_stores_what_a_dictionary_and_a_list_would(
         store.close()
 
 
-def test_a_destroyed_key_is_in_none_of_the_files_any_more(
-    store: SqliteStore, tmp_path: Path
-) -> None:
-    key = os.urandom(96)
-    with store.transaction():
-        store.put("e/answer", os.urandom(100_000))
-        store.put("e/sealing-key", key)
-    with store.transaction():
-        store.put("e/sealing-key", key[::-1])  # an older value counts as well
-        store.put("f/answer", os.urandom(100_000))
-    assert _is_somewhere(key[::-1], tmp_path)
-
-    with store.transaction():
-        store.delete("e/")
-
-    assert not _is_somewhere(key, tmp_path)
-    assert not _is_somewhere(key[::-1], tmp_path)
-    assert store.get("f/answer") is not None
-
-
-def test_what_a_killed_agent_had_no_time_to_overwrite_is_overwritten_by_the_next(
-    tmp_path: Path,
-) -> None:
-    key = os.urandom(96)
-    script = f"""
-import os, signal
-from pathlib import Path
-from client_app.state.sqlite_store import SqliteStore
-store = SqliteStore(Path({str(tmp_path / "memory.sqlite")!r}))
-store.put("e/key", bytes.fromhex({key.hex()!r}))
-store._overwrite_journal = lambda: os.kill(os.getpid(), signal.SIGKILL)
-with store.transaction():
-    store.delete("e/")
-"""
-    assert _run(script).wait() == -signal.SIGKILL
-    assert _is_somewhere(key, tmp_path)
-
-    SqliteStore(tmp_path / "memory.sqlite").close()
-
-    assert not _is_somewhere(key, tmp_path)
-
-
 def test_files_are_for_their_owner_only(store: SqliteStore, tmp_path: Path) -> None:
     store.put("name", b"value")
 
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("memory*")}
     assert modes == dict.fromkeys(("memory.lock", "memory.sqlite", "memory.sqlite-journal"), 0o600)
 
 
@@ -168,7 +123,7 @@ while True:
 def test_killed_at_any_moment_it_holds_whole_transactions(tmp_path: Path) -> None:
     path, seen = tmp_path / "memory.sqlite", 0
     for transactions in (1, 3, 8, 20):
-        writer = _run(WRITER, str(path))
+        writer = run_script(WRITER, str(path))
         assert writer.stdout is not None
         for _ in range(transactions):
             assert writer.stdout.readline()
@@ -199,7 +154,7 @@ except sqlite3.Error:
     print(store.get("e/answer"), store.get("e/other"))
 store.put("e/other", b"goes on")
 """
-    done = _run(script, str(tmp_path / "memory.sqlite"))
+    done = run_script(script, str(tmp_path / "memory.sqlite"))
     assert done.communicate()[0] == "b'old' None\n"
     assert done.returncode == 0
 
@@ -232,22 +187,7 @@ def test_reading_a_store_that_is_not_there_says_so_and_makes_none(tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def _is_somewhere(secret: bytes, folder: Path) -> bool:
-    pieces = [secret[start : start + 16] for start in range(0, len(secret), 16)]
-    contents = [path.read_bytes() for path in folder.iterdir()]
-    return any(piece in content for piece in pieces for content in contents)
-
-
 def _set_version(path: Path, version: int) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-
-
-def _run(script: str, *arguments: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )

@@ -98,6 +98,37 @@ def test_a_clock_that_is_right_is_not_asked_about(
     assert why_unreachable(serve(NOW, NOW).connection(Identity.generate())) == ""
 
 
+@pytest.mark.parametrize("age", [0, 350])
+def test_check_warns_in_the_last_month_of_the_coordinators_certificate(
+    age: int, serve: Callable[[datetime, datetime], Server], enrolled: Enrolled
+) -> None:
+    server = serve(NOW - timedelta(days=400), NOW - timedelta(days=age))
+    enrolled.folder.save_connection(server.connection(enrolled.coordinator))
+
+    done = feddc("check", "--folder", enrolled.folder.path)
+
+    lines = [line for line in done.stdout.splitlines() if "coordinator: " in line]
+    assert [line[0] for line in lines] == (["!"] if age else ["✓"])
+    assert ("its certificate expires in 1" in lines[0]) == bool(age)
+    assert ("feddc coordinator renew-certificate" in done.stdout) == bool(age)
+
+
+def test_a_server_without_tls_1_3_is_refused(tmp_path: Path) -> None:
+    certificates.make_authority(tmp_path, "hearts")
+    certificates.make_server_certificate(tmp_path, "localhost")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    with _Server(("127.0.0.1", 0), _NotFound) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        place = Server(Address("127.0.0.1", server.server_port), tmp_path)
+        try:
+            assert "protocol version" in why_unreachable(place.connection(Identity.generate()))
+        finally:
+            server.shutdown()
+
+
 def test_an_expired_certificate_of_another_authority_is_another_certificate(
     serve: Callable[[datetime, datetime], Server],
 ) -> None:

@@ -11,7 +11,7 @@ from protocol.messages import (
     OpenKeyShares,
     Ready,
     Reply,
-    decode_reply,
+    decode_signed_reply,
 )
 from tests.client_app.small_hospital import (
     NAMES,
@@ -29,23 +29,25 @@ from tests.client_app.small_hospital import (
 class Study:
     """Three hospitals that have made the keys of a sealed experiment."""
 
-    def __init__(self, **chosen: Any) -> None:
+    def __init__(self, *, schedule: dict[str, Any] | None = None, **chosen: Any) -> None:
         self.memories: dict[str, dict[str, bytes]] = {name: {} for name in NAMES}
         self.members = {name: member(name, self.memories[name]) for name in NAMES}
-        agreed = set_up(descriptor(sealed=True, training=TRAINING | chosen))
-        self.announced = self.ask_all(dict.fromkeys(NAMES, agreed), Announcement)
-        request = signed(ExchangeKeyShares(experiment="e1", payload=to_bundle(self.announced)))
-        shares = self.ask_all(dict.fromkeys(NAMES, request), KeyShares)
+        agreed = descriptor(sealed=True, training=TRAINING | chosen, **(schedule or {}))
+        self.announced = self.ask_all({name: set_up(agreed, name) for name in NAMES}, Announcement)
+        request = ExchangeKeyShares(experiment="e1", payload=to_bundle(self.announced))
+        shares = self.ask_all({name: signed(request, name) for name in NAMES}, KeyShares)
         self.sealed = {name: from_bundle(bundle) for name, bundle in shares.items()}
 
     def make_keys(self) -> "Study":
         requests = {
-            name: signed(OpenKeyShares(experiment="e1", payload=to_bundle(self.shares_for(name))))
+            name: signed(
+                OpenKeyShares(experiment="e1", payload=to_bundle(self.shares_for(name))), name
+            )
             for name in NAMES
         }
         self.tags = []
         for name, request in requests.items():
-            reply = decode_reply(self.members[name].answer(request))
+            reply = decode_signed_reply(self.members[name].answer(request))
             assert isinstance(reply, Ready)
             self.tags.append(reply.confirmation)
         return self
@@ -54,13 +56,17 @@ class Study:
         return {sender: self.sealed[sender][name] for sender in NAMES if sender != name}
 
     def ask_all(self, requests: dict[str, bytes], kind: type[Reply]) -> dict[str, bytes]:
-        replies = {name: decode_reply(self.members[name].answer(r)) for name, r in requests.items()}
+        replies = {
+            name: decode_signed_reply(self.members[name].answer(r)) for name, r in requests.items()
+        }
         assert all(isinstance(reply, kind) for reply in replies.values()), replies
         return {name: reply.payload for name, reply in replies.items()}
 
     def hand_over(self, sender: str, recipient: str, number: int = 1) -> bytes:
         """Have `sender` train leg `number` and return the envelope for `recipient`."""
-        reply = trained(self.members[sender].answer(leg(model(), leg=number, recipient=recipient)))
+        reply = trained(
+            self.members[sender].answer(leg(model(), sender, leg=number, recipient=recipient))
+        )
         assert reply.sealed
         return reply.payload
 
