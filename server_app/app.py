@@ -1,8 +1,11 @@
 """The ServerApp: runs an experiment with a study's hospitals, or with simulated ones."""
 
+from logging import INFO
+
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from operation.flower.logger import log
 from server_app.config.run_config import Settings
 
 app = ServerApp()
@@ -21,4 +24,9 @@ def main(grid: Grid, context: Context) -> None:
     else:
         from server_app.run.simulated_run import run
 
-        run(grid, Settings.from_run_config(config, source="run config"))
+        summary = run(grid, Settings.from_run_config(config, source="run config"))
+        # For `flwr run`, which shows this log and nothing else.
+        if summary["test_accuracy"] is not None:
+            accuracy = 100 * summary["test_accuracy"]
+            log(INFO, "Test accuracy of the final aggregate: %.1f %%", accuracy)
+        log(INFO, "Results are in %s", summary["run_dir"])

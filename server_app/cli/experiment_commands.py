@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from operation.terminal import console, fail
+from operation.terminal import console, echo, fail
 
 from .foreground import follow_to_end
 from .shared import DEFAULT_FOLDER, Folder, exit_on_experiment_error, open_study
@@ -61,7 +61,7 @@ def run(
         register_members(place)
         experiment = ExperimentFolder.create(place, values, seed=seed, begin_with=model)
         experiment_control.start(api, experiment)
-        typer.echo(f"experiment {experiment.id}, in {experiment.folder}", err=True)
+        echo(f"experiment {experiment.id}, in {experiment.folder}", err=True)
     if detach:
         _print_running(experiment.id, json_output)
     else:
@@ -100,7 +100,7 @@ def resume(
         experiment_control.stop(place, api, chosen)  # Flower may not know yet that its run ended
         register_members(place)
         experiment_control.start(api, chosen)
-        typer.echo(f"experiment {chosen.id} continues", err=True)
+        echo(f"experiment {chosen.id} continues", err=True)
     if detach:
         _print_running(chosen.id, json_output)
     else:
@@ -125,15 +125,15 @@ def stop(
             chosen = experiment_control.unfinished_experiments(place, api)
             if not chosen:
                 experiment_control.end_server_apps(place)  # one may be left over from an ended run
-                typer.echo("No experiment is running.")
+                echo("No experiment is running.")
         else:
             chosen = [experiment_control.pick(place, experiment)]
         for one in chosen:
             if experiment_control.stop(place, api, one):
                 resume = f"`feddc coordinator resume {one.id}`"
-                typer.echo(f"{one.id} is stopped; continue it with {resume}.")
+                echo(f"{one.id} is stopped; continue it with {resume}.")
             else:
-                typer.echo(f"{one.id} was not running.")
+                echo(f"{one.id} was not running.")
 
 
 def status(study: Folder = DEFAULT_FOLDER, json_output: Json = False) -> None:
@@ -144,16 +144,16 @@ def status(study: Folder = DEFAULT_FOLDER, json_output: Json = False) -> None:
 
         seen = overview(place)
     if json_output:
-        typer.echo(json.dumps(seen))
+        echo(json.dumps(seen))
     else:
         show(seen, console())
 
 
 def _print_running(name: str, json_output: bool) -> None:
     if json_output:
-        typer.echo(json.dumps({"experiment": name, "status": "running"}))
+        echo(json.dumps({"experiment": name, "status": "running"}))
     else:
-        typer.echo(f"{name} is running: `feddc coordinator follow`, or `stop`.")
+        echo(f"{name} is running: `feddc coordinator follow`, or `stop`.")
 
 
 def _check_roster(study: "Study") -> None:

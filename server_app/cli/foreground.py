@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 
 from operation import signals
-from operation.terminal import console, fail
+from operation.terminal import console, echo, error_console, fail
 
 from .shared import exit_on_experiment_error
 
@@ -39,7 +38,7 @@ def follow_to_end(study: "Study", experiment: "ExperimentFolder", json_output: b
         try:
             outcome = _show(study, experiment, run)
         except _Detached:
-            typer.echo(
+            echo(
                 f"\n{experiment.id} continues in the background: `feddc coordinator follow`, or "
                 "`stop`.",
                 err=True,
@@ -53,8 +52,7 @@ def _show(study: "Study", experiment: "ExperimentFolder", run: "FlowerRun") -> "
     from server_app.experiment.live_view import watched
     from server_app.study.registration import control
 
-    errors = Console(stderr=True, soft_wrap=True, highlight=False)
-    with _ctrl_c_detaches(), watched(errors) as display:
+    with _ctrl_c_detaches(), watched(error_console()) as display:
         return follow(
             study,
             control(study),
@@ -88,13 +86,13 @@ def _print_outcome(
             completed, reason = False, "the ServerApp ended without a summary"
     if json_output:
         outcome = {"experiment": experiment.id, "status": "completed" if completed else "failed"}
-        typer.echo(json.dumps(outcome | ({"reason": reason} if reason else {}) | summary))
+        echo(json.dumps(outcome | ({"reason": reason} if reason else {}) | summary))
     elif completed:
         console().print(closing_table(summary, experiment.folder))
     if completed:
         return
     if (experiment.folder / AGGREGATE).exists():
         start = f"`feddc coordinator run --from {experiment.id}`"
-        typer.echo(f"{start} starts a new experiment from its last aggregate", err=True)
+        echo(f"{start} starts a new experiment from its last aggregate", err=True)
     logs = f"{experiment.log} and {study.logs}" if experiment.log.exists() else study.logs
     fail(1, f"{experiment.id}: {reason}; logs: {logs}")

@@ -30,6 +30,7 @@ def overview(study: Study) -> dict[str, Any]:
         nodes = {node.name: node for node in api.nodes()}
     except NotUp:
         api, nodes = None, {}
+    served = background.served_certificate(study)
     folders = experiment_folders(study)
     last = _last_answers(folders)
     hospitals = []
@@ -41,7 +42,8 @@ def overview(study: Study) -> dict[str, Any]:
                 "connected": node is not None and node.is_online,
                 "last_seen": node.last_seen if node else None,
                 "last_leg": row.leg or None,
-                "problem": row.problem,
+                "last_answer": row.last_seen,
+                "problem": row.approval or row.problem,
             }
         )
     return {
@@ -50,7 +52,8 @@ def overview(study: Study) -> dict[str, Any]:
         "address": str(study.address),
         "services": {part: background.answers(study, part) for part in PARTS},
         "disk_free_bytes": disk_space.free_bytes(study.folder),
-        "certificate_days": certificates.days_left(study.tls),
+        "certificate_days": certificates.days_left(study.tls, served),
+        "certificate_warning": certificates.expiry_warning(study.tls, served),
         "generation": study.roster().generation if study.roster_file.exists() else None,
         "roster_is_current": is_roster_current(study),
         "hospitals": hospitals,
@@ -97,7 +100,9 @@ def _facts(seen: dict[str, Any]) -> Table:
     if seen["generation"] is not None and not seen["roster_is_current"]:
         roster += "; the members have changed: sign a new one with `feddc coordinator roster`"
     certificate = f"valid for {seen['certificate_days']} days"
-    if seen["certificate_days"] < certificates.RENEW_DAYS:
+    if seen["certificate_warning"]:
+        certificate += f"; {seen['certificate_warning']}"
+    elif seen["certificate_days"] < certificates.RENEW_DAYS:
         certificate += "; the next `up` renews it"
     disk = f"{byte_size(seen['disk_free_bytes'])} free"
     if disk_space.verdict(seen["disk_free_bytes"]) != "fine":
@@ -120,7 +125,9 @@ def _hospitals(hospitals: list[dict[str, Any]]) -> Table:
     for hospital in hospitals:
         connected = "yes" if hospital["connected"] else "no"
         seen = "now" if hospital["connected"] else ago(hospital["last_seen"], time.time())
-        answer = f"leg {hospital['last_leg']}" if hospital["last_leg"] else "–"
+        answer = "–"
+        if hospital["last_leg"]:
+            answer = f"leg {hospital['last_leg']}, {ago(hospital['last_answer'], time.time())}"
         table.add_row(Text(hospital["name"]), connected, seen, answer, Text(hospital["problem"]))
     if not hospitals:
         table.add_row("none yet: `feddc coordinator enrol HOSPITAL-FILE`")

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from operation.terminal import echo, fail
+
 from .shared import DEFAULT_FOLDER, Folder, exit_on_study_error, open_study, register_if_up
 
 if TYPE_CHECKING:
@@ -25,20 +27,23 @@ def up(
     """Start the SuperLink and the proxy that hospitals connect to."""
     from server_app.services import background
     from server_app.services.supervisor import PARTS, serve
+    from server_app.study import certificates
 
     parts: tuple[Part, ...] = PARTS if only is None else (only,)
     with exit_on_study_error():
         place = open_study(study)
         _renew_if_needed(place)
+        if warning := certificates.expiry_warning(place.tls, background.served_certificate(place)):
+            echo(f"Warning: {warning}.", err=True)
         if foreground:
             number = serve(place, parts, terminal=True)
             raise typer.Exit(0 if number else 1)
         if background.running(place):
             background.wait_until_it_answers(place, parts)
-            typer.echo("The coordinator is already up.")
+            echo("The coordinator is already up.")
         else:
             background.start(place, parts)
-            typer.echo(f"The coordinator is up: hospitals connect to {place.address}.")
+            echo(f"The coordinator is up: hospitals connect to {place.address}.")
         if "superlink" in parts:
             register_if_up(place)
 
@@ -46,10 +51,16 @@ def up(
 def down(study: Folder = DEFAULT_FOLDER) -> None:
     """Stop the SuperLink and the proxy; a running experiment can be resumed later."""
     from server_app.services import background
+    from server_app.services.database_erasure import erase_stopped
 
     with exit_on_study_error():
-        was_up = background.stop(open_study(study))
-    typer.echo("The coordinator is down." if was_up else "The coordinator was not up.")
+        place = open_study(study)
+        was_up = background.stop(place)
+        # The supervisor has done so, unless it was killed.
+        problem = erase_stopped(place.database)
+    if problem:
+        fail(1, problem)
+    echo("The coordinator is down." if was_up else "The coordinator was not up.")
 
 
 def _renew_if_needed(study: "Study") -> None:
@@ -57,4 +68,4 @@ def _renew_if_needed(study: "Study") -> None:
 
     if reason := certificates.why_renew(study.tls, study.address.host):
         certificates.make_server_certificate(study.tls, study.address.host)
-        typer.echo(f"Renewed the server's certificate: {reason}.")
+        echo(f"Renewed the server's certificate: {reason}.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from operation.terminal import exit_on_error, fail
+from operation.terminal import echo, exit_on_error, fail
 
 if TYPE_CHECKING:
     from server_app.study.study_folder import Study
@@ -73,4 +73,4 @@ def register_if_up(study: "Study") -> None:
     from server_app.study.registration import register_members  # imports Flower: a second
 
     for line in register_members(study).lines():
-        typer.echo(line)
+        echo(line)

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from operation.terminal import console, fail
+from operation.terminal import console, echo, fail
 
 from .shared import DEFAULT_FOLDER, Folder, exit_on_study_error, open_study, register_if_up
 
@@ -39,7 +39,7 @@ def init(
             study, name=name, address=address, listen=listen, internal_port=internal_port
         )
         public = made.identity().public
-    typer.echo(
+    echo(
         f"The study {name} is in {made.folder}.\n"
         f"Hospitals will connect to {made.address}; the coordinator's fingerprint is\n"
         f"    {fingerprint(public)}\n"
@@ -66,9 +66,9 @@ def enrol(
     with exit_on_study_error():
         place = open_study(study)
         card, present = study_members.read_card(hospital_file), study_members.enrolled(place)
-        typer.echo(f"hospital     {card.name}\nfingerprint  {card.fingerprint}\n")
+        echo(f"hospital     {card.name}\nfingerprint  {card.fingerprint}\n")
         if card in present:
-            typer.echo("It is a member already.")
+            echo("It is a member already.")
         else:
             study_members.check_new(card, present, place.identity().public)
             if fingerprint is None:
@@ -80,10 +80,10 @@ def enrol(
                     "not enrolled",
                 )
             study_members.add(place, card)
-            typer.echo(f"{card.name} is a member.")
+            echo(f"{card.name} is a member.")
         register_if_up(place)
         if not study_members.is_roster_current(place):
-            typer.echo("When all are enrolled: `feddc coordinator roster`.")
+            echo("When all are enrolled: `feddc coordinator roster`.")
 
 
 def remove(
@@ -99,9 +99,9 @@ def remove(
         if not yes:
             typer.confirm(f"Remove {name} from the study?", abort=True)
         study_members.remove(place, name)
-        typer.echo(f"{name} is no longer a member.")
+        echo(f"{name} is no longer a member.")
         register_if_up(place)
-        typer.echo(
+        echo(
             "Next: run `feddc coordinator roster` and send the roster to the hospitals. Until they "
             f"have joined with it, theirs still lists {name}."
         )
@@ -119,7 +119,7 @@ def roster(
     with exit_on_study_error():
         place = open_study(study)
         if question := study_members.why_too_few(place):
-            typer.echo(question, err=True)
+            echo(question, err=True)
             if not yes:
                 typer.confirm("Sign this roster?", abort=True)
         made, is_new = study_members.write_roster(place)
@@ -127,16 +127,16 @@ def roster(
     table = Table("member", "fingerprint", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for member in made.members:
         table.add_row(Text(member.name), member.fingerprint)
-    typer.echo(f"study        {made.study}\ngeneration   {made.generation}\n")
+    echo(f"study        {made.study}\ngeneration   {made.generation}\n")
     console().print(table)
-    typer.echo(f"\nfingerprint of this roster:\n    {made.fingerprint}\n")
+    echo(f"\nfingerprint of this roster:\n    {made.fingerprint}\n")
     if is_new:
-        typer.echo(
+        echo(
             f"Send {place.for_hospitals} to every hospital (nothing in it is secret), and compare "
             "the fingerprint\nover the telephone. Each pins it with `feddc hospital join`."
         )
     else:
-        typer.echo(f"The members have not changed; the roster is in {place.for_hospitals}.")
+        echo(f"The members have not changed; the roster is in {place.for_hospitals}.")
 
 
 def renew_certificate(study: Folder = DEFAULT_FOLDER) -> None:
@@ -147,7 +147,7 @@ def renew_certificate(study: Folder = DEFAULT_FOLDER) -> None:
         place = open_study(study)
         certificates.make_server_certificate(place.tls, place.address.host)
         left = certificates.days_left(place.tls)
-    typer.echo(
+    echo(
         f"The new certificate is valid for {left} days. It takes effect after the next `down` and "
         "`up`, best between two experiments."
     )

@@ -7,7 +7,7 @@ from pydantic import model_validator
 
 from operation.config import SettingsGroup, setting
 from protocol.randomness import SEED_BYTES
-from protocol.schedule import Schedule
+from protocol.schedule import Schedule, schedule_seed
 
 Aggregator = Literal[
     "fedavg",
@@ -27,6 +27,10 @@ Aggregator = Literal[
 ]
 # Flower computes these from the models alone: weights would silently do nothing.
 _IGNORE_WEIGHTS = ("median", "trimmed-mean", "krum", "multi-krum", "bulyan", "qfedavg", "radon")
+
+
+# They need only the mean of the models, which is what secure averaging gives.
+SECURE = ("fedavg", "fedprox", "fedavgm", "fedadam", "fedyogi", "fedadagrad")
 
 
 class MethodSettings(SettingsGroup):
@@ -112,6 +116,15 @@ class MethodSettings(SettingsGroup):
         "seal models for their recipients in hand-overs",
         advice="`false` only in simulations, where it saves time.",
     )
+    averaging: Literal["auto", "secure", "plain"] = setting(
+        "auto",
+        "what the coordinator learns in an aggregation; auto: secure in a study",
+        advice="`secure`: only the sum of the models; needs at least three hospitals, `fraction = "
+        "1`, and more than two thirds of them in every aggregation. For the aggregators "
+        f"{', '.join(f'`{name}`' for name in SECURE)}. `plain`: every model, which hospitals must "
+        "allow (`plain-aggregation`). `auto` is `plain` in a simulation, where it saves time. See "
+        "[secure-averaging.md](secure-averaging.md).",
+    )
     aggregator: Aggregator = setting("fedavg", "what aggregates the models", values="see below")
     proximal_mu: float = setting(
         0.1,
@@ -146,15 +159,15 @@ class MethodSettings(SettingsGroup):
         advice="A model of p parameters needs (p + 2)^h hospitals.",
     )
 
-    def to_schedule(self, secret: bytes) -> Schedule:
-        """Return the legs of an experiment; a random schedule is drawn from `secret`."""
+    def to_schedule(self, route_seed: bytes) -> Schedule:
+        """Return the legs of an experiment; a random schedule follows from the route seed."""
         return Schedule(
             self.rounds,
             self.daisy_period or None,
             self.aggregation_period or None,
             ramp=self.ramp,
             tail=self.tail,
-            secret=secret if self.schedule == "random" else None,
+            secret=schedule_seed(route_seed) if self.schedule == "random" else None,
         )
 
     @model_validator(mode="after")
@@ -166,6 +179,40 @@ class MethodSettings(SettingsGroup):
             message = str(error).replace("_", "-").replace("None", "0")
             raise ValueError(f"schedule = {self.schedule}: {message}") from error
         return self
+
+    @model_validator(mode="after")
+    def _can_be_secure(self) -> "MethodSettings":
+        if self.averaging == "secure":
+            self.check_secure()
+        return self
+
+    def check_secure(self) -> None:
+        """Refuse settings with which models can't be averaged securely."""
+        for is_possible, problem, choice in (
+            (
+                self.aggregator in SECURE,
+                f"aggregator = {self.aggregator} needs the single models",
+                f"choose one of {', '.join(SECURE)}",
+            ),
+            (
+                self.fraction == 1,
+                f"fraction = {self.fraction} changes who is in a sum",
+                "set fraction = 1",
+            ),
+            (
+                self.weighting != "chain-examples",
+                "weighting = chain-examples has the coordinator choose weights, by which it could "
+                "isolate a model",
+                "choose equal or examples",
+            ),
+            (self.sealed, "sealed = false has no keys for it", "set sealed = true"),
+        ):
+            if not is_possible:
+                raise ValueError(
+                    f"averaging = secure is not possible: {problem}. {choice.capitalize()}, or "
+                    "averaging = plain, with which the coordinator reads every model it aggregates "
+                    "(hospitals must allow plain-aggregation)"
+                )
 
     @model_validator(mode="after")
     def _aggregator_fits(self) -> "MethodSettings":

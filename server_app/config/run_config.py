@@ -42,6 +42,13 @@ class AlgorithmSettings(MethodSettings):
         advice="Raise it for large models on slow machines.",
     )
     start_timeout: float = setting(120.0, "seconds to wait for all hospitals to connect", gt=0)
+    approval_wait: float = setting(
+        1_209_600.0,
+        "seconds to wait until all hospitals have approved the experiment",
+        ge=0,
+        advice="14 days. Hospitals that have not approved are asked again, at most once a minute; "
+        "`feddc coordinator status` names them. Simulated hospitals approve at once.",
+    )
     seed: int = setting(
         0,
         "seed of all randomness (simulation)",

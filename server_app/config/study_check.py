@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from operation.config import Scalar, SettingsError
+from operation.terminal import echo
 
 
 def check_in_subprocess(
@@ -34,7 +35,7 @@ def check_in_subprocess(
     )
     lines = done.stdout.splitlines()
     if done.returncode or not lines:
-        sys.stderr.write(done.stderr)
+        echo(done.stderr, err=True)
         raise SettingsError(f"the settings could not be checked: exit code {done.returncode}")
     if problem := json.loads(lines[-1])["problem"]:
         raise SettingsError(problem)

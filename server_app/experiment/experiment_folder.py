@@ -18,10 +18,11 @@ from operation.config import Scalar, SettingsError, refuse_renamed
 from operation.locks import LockHeld, ProcessLock
 from protocol.randomness import SEED_BYTES, derive_seed
 from protocol.study.roster import Roster, RosterError
-from server_app.config.run_config import RENAMED_SETTINGS, Settings
+from server_app.config.run_config import RENAMED_SETTINGS, AlgorithmSettings, Settings
 from server_app.config.study_check import check_in_subprocess
 from server_app.config.task_settings import TaskSettings
 from server_app.study.study_folder import Study, StudyError
+from strategies.session.secure_average import LEAST_MEMBERS
 
 from . import first_model
 
@@ -69,6 +70,7 @@ class ExperimentFolder:
         """
         roster = study.roster()
         parsed, task = parse(settings, hospitals=len(roster.members))
+        _check_averaging(parsed.algorithm, len(roster.members))
         if begin_with is not None and parsed.algorithm.init == "own":
             raise SettingsError(
                 "--from needs init = shared: with init = own each hospital makes its first model"
@@ -110,6 +112,11 @@ class ExperimentFolder:
         if Path(name).name != name or not (folder / "settings.json").is_file():
             raise StudyError(f"there is no experiment {name} in {study.experiments}")
         return ExperimentFolder(name, folder)
+
+    @property
+    def has_given_first_model(self) -> bool:
+        """Whether it starts from a model of its own, not from the one its seed gives."""
+        return (self.folder / first_model.GIVEN).exists()
 
     @property
     def journal(self) -> Path:
@@ -190,3 +197,19 @@ def deployed_keys() -> frozenset[str]:
 
     simulated = SIMULATION_ONLY | set(LocalSettings.key_names())
     return frozenset(Settings.defaults().keys() - simulated) | set(TaskSettings.key_names())
+
+
+def _check_averaging(algorithm: AlgorithmSettings, members: int) -> None:
+    """Refuse settings with which a study, which averages securely unless told otherwise, can't."""
+    if algorithm.averaging == "plain":
+        return
+    try:
+        algorithm.check_secure()
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    if members < LEAST_MEMBERS:
+        raise SettingsError(
+            f"averaging = secure needs at least {LEAST_MEMBERS} hospitals, the roster has "
+            f"{members}: enrol more, or set averaging = plain, with which the coordinator reads "
+            "every model it aggregates (hospitals must allow plain-aggregation)"
+        )

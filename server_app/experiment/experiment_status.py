@@ -12,6 +12,7 @@ from server_app.study.study_folder import Study
 from .event_file import Event, EventFile
 from .experiment_control import server_apps
 from .flower_runs import FlowerRun, latest_run
+from .live_view import approval_text
 
 State = Literal["new", "running", "completed", "failed", "stopped", "interrupted"]
 
@@ -37,6 +38,7 @@ def experiment_status(study: Study, folder: Path, api: ControlApi | None) -> Exp
         reason = ""
     elif flower and not flower.startswith("finished"):
         state, reason = _while_flower_runs(study, flower)
+        reason = reason or events.approval
     else:
         state, reason = _after_flower(events, run, flower)
     return ExperimentStatus(folder.name, state, reason, events.leg, events.legs)
@@ -50,6 +52,7 @@ class _Events:
     legs: int
     end: Event | None
     length: int
+    approval: str  # which hospitals have not begun, and why
 
     @property
     def has_completed(self) -> bool:
@@ -59,16 +62,20 @@ class _Events:
 def _read_events(folder: Path) -> _Events:
     file = EventFile(folder / "metrics.jsonl")
     leg = legs = 0
-    end = None
+    end, approval = None, ""
     for event in file.new_events():
         match event.get("event"):
+            case "approval":
+                approval, end = approval_text(event), None
             case "start":
-                legs, end = event.get("legs", legs), None
+                legs, end, approval = event.get("legs", legs), None, ""
+            case "generation":
+                approval = ""
             case "leg":
                 leg, end = event["leg"], None
             case "end":
                 end = event
-    return _Events(leg, legs, end, file.position)
+    return _Events(leg, legs, end, file.position, approval)
 
 
 def _flower_status(api: ControlApi | None, run: FlowerRun | None) -> str:

@@ -37,6 +37,7 @@ class HospitalRow:
     leg: int = 0
     loss: float | None = None
     problem: str = ""
+    approval: str = ""  # why it has not begun
     is_parked: bool = False
 
 
@@ -47,11 +48,15 @@ class ExperimentView:
     state: RunProgress = field(default_factory=RunProgress)
     rows: dict[str, HospitalRow] = field(default_factory=dict)
     waiting: str = ""
+    approval: str = ""
 
     def add(self, event: Event) -> None:
         self.state.add(event)
         match event.get("event"):
-            case "start":
+            case "approval":
+                self._add_approval(event)
+            case "start" | "generation":
+                self._forget_approval()
                 for name in event.get("hospitals", ()):
                     self._row(name)
             case "hospital":
@@ -95,6 +100,17 @@ class ExperimentView:
             table.add_row(f"and {len(rows) - _MOST_ROWS} more")
         return table
 
+    def _add_approval(self, event: Event) -> None:
+        self._forget_approval()
+        for name, reason in event["hospitals"].items():
+            self._row(name).approval = str(reason)
+        self.approval = approval_text(event)
+
+    def _forget_approval(self) -> None:
+        self.approval = ""
+        for row in self.rows.values():
+            row.approval = ""
+
     def _row(self, name: str) -> HospitalRow:
         return self.rows.setdefault(name, HospitalRow())
 
@@ -120,7 +136,8 @@ def watched(console: Console) -> Iterator[Display]:
         progress.update(
             task, total=state.legs or None, completed=state.done, description=str(state)
         )
-        return Group(progress, watch.table(time.time()), Text(watch.waiting))
+        lines = "\n".join(filter(None, (watch.waiting, watch.approval)))
+        return Group(progress, watch.table(time.time()), Text(lines))
 
     with Live(console=console, transient=True, get_renderable=drawn, refresh_per_second=4):
         yield _Screen(watch)
@@ -145,6 +162,7 @@ class _Lines:
     show: Callable[[Event], None]
     missing: dict[str, str] = field(default_factory=dict)
     waiting: str = ""
+    approval: str = ""
 
     def event(self, event: Event) -> None:
         self.show(event)
@@ -154,6 +172,9 @@ class _Lines:
                 self.waiting = ""
             case "unanswered":
                 self._write(f"leg {event['leg']}: {unanswered_text(event)}")
+            case "approval" if (text := approval_text(event)) != self.approval:
+                self.approval = text
+                self._write(text)
             case "waiting" if (text := waiting_text(event)) != self.waiting:
                 self.waiting = text
                 self._write(text)
@@ -178,6 +199,12 @@ def waiting_text(event: Event) -> str:
     return f"waiting: {event.get('problem') or 'for hospitals'}"
 
 
+def approval_text(event: Event) -> str:
+    """Name the hospitals that have not begun, and the fingerprint of what they approve."""
+    who = ", ".join(f"{name} ({reason})" for name, reason in event["hospitals"].items())
+    return f"waiting to begin: {who}; the experiment's fingerprint is {event['fingerprint']}"
+
+
 def unanswered_text(event: Event) -> str:
     """Name the hospitals that have not answered in the present leg, and since when."""
     return f"waiting for {', '.join(event['hospitals'])} since {duration(event['seconds'])}"
@@ -199,5 +226,5 @@ def duration(seconds: float) -> str:
 
 
 def _problem(row: HospitalRow) -> str:
-    words = ["parked"] if row.is_parked else []
-    return ", ".join([*words, row.problem] if row.problem else words)
+    words = ["parked" if row.is_parked else "", row.approval, row.problem]
+    return ", ".join(filter(None, words))

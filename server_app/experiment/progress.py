@@ -23,9 +23,10 @@ from operation.terminal import byte_size, counted
 
 Event = dict[str, Any]
 
-_LINE_SECONDS = 5.0
+# A line at an aggregation, unless the last one is this recent; at any leg after the longer time.
+_LINE_SECONDS, _SILENT_SECONDS = 5.0, 30.0
 # Not results: of use to the program only, or secret.
-_NOT_LISTED = {"journal", "lock", "secrets.json"}
+_NOT_LISTED = {"flower_runs.json", "lock", "secrets.json"}
 
 
 @contextmanager
@@ -103,7 +104,7 @@ class _Bar:
 
 @dataclass
 class _Lines:
-    """One line at the start, then at most one every few seconds, at an aggregation."""
+    """One line at the start, then at most one every few seconds, mostly at an aggregation."""
 
     console: Console
     clock: Clock
@@ -124,8 +125,10 @@ class _Lines:
                     f"{len(event['hospitals'])} hospitals, {event['legs']} legs "
                     f"({event['rounds']} rounds)"
                 )
-            case "leg" if event["ending"] == "aggregation" or self._is_last:
-                if self._is_last or self.clock.now() - self.last >= _LINE_SECONDS:
+            case "leg":
+                is_aggregation = event["ending"] == "aggregation"
+                silence = _LINE_SECONDS if is_aggregation else _SILENT_SECONDS
+                if self._is_last or self.clock.now() - self.last >= silence:
                     self._write(str(self.state))
 
     @property
@@ -142,12 +145,7 @@ class _Lines:
 def closing_table(summary: dict[str, Any], run_dir: Path) -> Table:
     """Return the result of a run and where its files are."""
     table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    rows = {
-        "test accuracy": f"{_percent(summary['test_accuracy'])} (the final aggregate)",
-        "balanced accuracy": f"{_percent(summary['test_balanced_accuracy'])} "
-        "(mean over the classes)",
-        "mean over hospitals": f"{_percent(summary['mean_client_accuracy'])} "
-        "(each hospital's own model)",
+    rows = _accuracies(summary) | {
         "legs": f"{summary['legs']} = {summary['hand_overs']} hand-overs "
         f"+ {summary['aggregations']} aggregations",
         "absent": _absences(summary["missing"]),
@@ -165,6 +163,22 @@ def closing_table(summary: dict[str, Any], run_dir: Path) -> Table:
     return table
 
 
+def _accuracies(summary: dict[str, Any]) -> dict[str, str]:
+    """Return the accuracies on the test set, or on the hospitals' examples if there is none."""
+    if summary["test_accuracy"] is None:
+        if summary["mean_held_out_accuracy"] is None:
+            return {"accuracy": "unknown: no test data here, and no hospital discloses its own"}
+        held_out = _percent(summary["mean_held_out_accuracy"])
+        return {"held-out accuracy": f"{held_out} (the final aggregate, mean over hospitals)"}
+    return {
+        "test accuracy": f"{_percent(summary['test_accuracy'])} (the final aggregate)",
+        "balanced accuracy": f"{_percent(summary['test_balanced_accuracy'])} "
+        "(mean over the classes)",
+        "mean over hospitals": f"{_percent(summary['mean_client_accuracy'])} "
+        "(each hospital's own model)",
+    }
+
+
 def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
@@ -176,4 +190,4 @@ def _absences(missing: dict[str, int]) -> str:
 
 
 def _is_listed(path: Path) -> bool:
-    return path.name not in _NOT_LISTED and path.stat().st_size > 0
+    return path.is_file() and path.name not in _NOT_LISTED and path.stat().st_size > 0

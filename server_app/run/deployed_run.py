@@ -50,6 +50,8 @@ def _run(grid: Grid, study: Study, experiment: ExperimentFolder) -> dict[str, An
                 experiment=experiment.id,
                 route_seed=secrets.route_seed,
                 training_seed=secrets.training_seed,
+                averaging="secure",
+                first_model_from_seed=not experiment.has_given_first_model,
                 journal=DiskJournal(experiment.journal),
                 newest_roster=study.roster,
                 notifier=find_notifier(),

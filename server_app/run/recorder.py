@@ -67,6 +67,9 @@ class Recorder(Observer):
             examples=dict(hospitals),
         )
 
+    def waiting_for_approval(self, hospitals: Mapping[HospitalName, str], fingerprint: str) -> None:
+        self._metrics.write("approval", hospitals=dict(hospitals), fingerprint=fingerprint)
+
     def received(self, leg: Leg, hospital: str, model: StoredModel) -> None:
         if leg.number == self._totals.legs:
             metrics = self.evaluator.evaluate(model.load())
@@ -94,6 +97,7 @@ class Recorder(Observer):
         for name, answer in report.answers.items():
             self._hospital_event(report, name, answer)
         replies = [a.reply for a in report.answers.values() if isinstance(a.reply, Trained)]
+        figures = report.figures
         self._metrics.write(
             "leg",
             leg=leg.number,
@@ -103,8 +107,12 @@ class Recorder(Observer):
             answered=len(report.answered),
             missing=dict(report.missing),
             parked=list(report.parked),
-            loss=mean([reply.loss for reply in replies if reply.loss is not None]),
-            accuracy=mean([r.accuracy for r in replies if r.accuracy is not None]),
+            loss=figures.get("loss", mean([r.loss for r in replies if r.loss is not None])),
+            accuracy=figures.get(
+                "accuracy", mean([r.accuracy for r in replies if r.accuracy is not None])
+            ),
+            held_out_loss=figures.get("held_out_loss"),
+            held_out_accuracy=figures.get("held_out_accuracy"),
             lost_chains=report.lost_chains,
             missed_rounds=report.missed_rounds,
             seconds=report.seconds,

@@ -37,6 +37,10 @@ def run(grid: Grid, settings: Settings) -> dict[str, Any]:
         task.classes,
         Recorder(run_dir, settings, evaluator),
         SealedStudy(
-            study.roster, study.coordinator, route_seed=route_seed, training_seed=training_seed
+            study.roster,
+            study.coordinator,
+            route_seed=route_seed,
+            training_seed=training_seed,
+            first_model_from_seed=True,
         ),
     )

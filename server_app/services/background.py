@@ -7,11 +7,12 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from operation import files, process_group
 from operation.clock import Clock
+from operation.tls import client_context
 from protocol.address import Address
 from server_app.study.study_folder import INTERNAL_HOST, Study
 
@@ -21,6 +22,7 @@ from .supervisor import PARTS, Part, ServiceError, environment, lock_file
 
 _START_SECONDS, _END_SECONDS = 90.0, 40.0
 _LOOK_SECONDS = 0.1
+_ANSWER_SECONDS = 20.0  # on a busy machine; a service that is not there is noticed at once
 _NAMES = ("-".join(PARTS), *PARTS)  # both parts in one process, or each in a container of its own
 
 
@@ -108,16 +110,34 @@ def answers(study: Study, part: Part) -> bool:
         host, port = _listen(study)
         request = b"GET / HTTP/1.0\r\nHost: localhost\r\n\r\n"
     try:
-        context = ssl.create_default_context(cafile=str(study.authority))
-        with (
-            socket.create_connection((host, port), timeout=2) as plain,
-            context.wrap_socket(plain, server_hostname="localhost") as secure,
-        ):
-            secure.sendall(request)
-            status = secure.recv(64).split(b" ")[1:2]
+        with _secured(study, host, port) as link:
+            link.sendall(request)
+            status = link.recv(64).split(b" ")[1:2]
     except (OSError, ssl.SSLError):
         return False
     return status == [b"200" if part == "superlink" else b"404"]
+
+
+def served_certificate(study: Study) -> bytes | None:
+    """Return the certificate that the proxy shows now, as DER; None if it does not answer.
+
+    A renewed one is in its file first, and served after the next `down` and `up`.
+    """
+    try:
+        with _secured(study, *_listen(study)) as link:
+            return link.getpeercert(binary_form=True)
+    except (OSError, ssl.SSLError):
+        return None
+
+
+@contextmanager
+def _secured(study: Study, host: str, port: int) -> Iterator[ssl.SSLSocket]:
+    context = client_context(study.authority.read_text())
+    with (
+        socket.create_connection((host, port), timeout=_ANSWER_SECONDS) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as secure,
+    ):
+        yield secure
 
 
 def _listen(study: Study) -> tuple[str, int]:

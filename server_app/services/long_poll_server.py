@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import logging
 import socket
-import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import httpx
 
 from operation.flower.pull_request import node_of
 from operation.http_server import HttpServer
+from operation.tls import client_context
 from protocol.address import Address
 
 from .long_poll import PATH, LongPollGateway, PollReply
@@ -39,7 +39,7 @@ async def serve(listen: Address, superlink: Address, authority: Path) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP."""
     client = httpx.AsyncClient(
         base_url=f"https://{superlink}",
-        verify=ssl.create_default_context(cafile=str(authority)),
+        verify=client_context(authority.read_text()),
         timeout=_TIMEOUT_SECONDS,
         limits=httpx.Limits(max_connections=16, keepalive_expiry=_IDLE_SECONDS),
         trust_env=False,

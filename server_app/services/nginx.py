@@ -65,7 +65,7 @@ http {{
         listen {listen} ssl;
         ssl_certificate {tls}/server.pem;
         ssl_certificate_key {tls}/server.key;
-        ssl_protocols TLSv1.2 TLSv1.3;
+        ssl_protocols TLSv1.3;
         ssl_session_cache shared:tls:1m;
 
         client_max_body_size {body_limit};
@@ -80,6 +80,7 @@ http {{
         proxy_set_header Connection "";
         proxy_set_header X-Forwarded-For $remote_addr;
         proxy_set_header X-Forwarded-Proto https;
+        proxy_ssl_protocols TLSv1.3;
         proxy_ssl_verify on;
         proxy_ssl_trusted_certificate {tls}/ca.crt;
         proxy_ssl_name localhost;

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -12,10 +13,12 @@ from typing import Literal
 
 from operation import files, log_lines, process_group
 from operation.flower.environment import ONE_PIECE_AT_A_TIME, superlink_environment
+from operation.flower.text import SECRET_OPTION
 from operation.supervision import Program, keep_running
 from server_app.study.study_folder import FOLDER_VARIABLE, INTERNAL_HOST, Study, StudyError
 
 from . import nginx, udp_notifier
+from .database_erasure import erase_after_runs, erase_stopped
 from .service_lock import AlreadyUp, ServiceLock
 
 Part = Literal["superlink", "proxy"]
@@ -42,9 +45,14 @@ def serve(study: Study, parts: Sequence[Part], *, terminal: bool) -> int:
         logger.info(f"starting {' and '.join(parts)} of the study {study.name}")
         if terminal and "superlink" in parts:  # in the background, `up` waits and registers
             threading.Thread(target=_register, args=(study, logger), daemon=True).start()
+        if "superlink" in parts:
+            erasing = (study.database, logger.getChild("erasure"))
+            threading.Thread(target=erase_after_runs, args=erasing, daemon=True).start()
         number = keep_running(programs)
         if "superlink" in parts:
             process_group.end_all(study.flower_home)
+            if problem := erase_stopped(study.database):
+                logger.warning(problem)
         logger.info(f"stopped ({signal.Signals(number).name})")
         return number
 
@@ -82,6 +90,7 @@ def _program(study: Study, part: Part, lock: ServiceLock, logger: logging.Logger
 def _superlink(study: Study) -> list[str]:
     files.make_folder(study.superlink)
     files.make_folder(study.flower_home)
+    _make_secret(study.superlink_secret)
     certificate = [
         f"--ssl-ca-certfile={study.authority}",
         f"--ssl-certfile={study.tls / 'server.pem'}",
@@ -93,10 +102,21 @@ def _superlink(study: Study) -> list[str]:
         *certificate,
         *address,
         "--enable-supernode-auth",
-        "--isolation=subprocess",
+        "--isolation=process",
+        f"{SECRET_OPTION}={study.superlink_secret}",
         "--disable-runtime-dependency-installation",
-        f"--database={study.superlink / 'state.db'}",
+        f"--database={study.database}",
     ]
+
+
+def _make_secret(file: Path) -> None:
+    """Make the secret without which nobody on this machine can use the SuperLink."""
+    files.replace(file, secrets.token_hex(32).encode(), mode=0o600)
+    if not files.is_private(file):
+        raise ServiceError(
+            f"{file}: other users of this machine could read it, and use the SuperLink with it; "
+            "move the study's folder to a file system that keeps owners and permissions"
+        )
 
 
 def _long_poll(study: Study, logger: logging.Logger) -> Program:

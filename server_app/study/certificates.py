@@ -21,9 +21,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from operation import files
 
-_AUTHORITY_YEARS = 10
-_SERVER_DAYS = 825
+_AUTHORITY_DAYS = 5 * 365
+_SERVER_DAYS = 365
 RENEW_DAYS = 90  # `up` renews a server certificate with fewer days left
+_WARN_DAYS = 30  # time for a restart between two experiments
+_AUTHORITY_WARN_DAYS = 365  # time for a new study, which every hospital joins
 _CLOCK_SKEW = timedelta(hours=1)
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
@@ -44,7 +46,7 @@ def make_authority(folder: Path, study: str, now: datetime | None = None) -> Non
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _CLOCK_SKEW)
-        .not_valid_after(now + timedelta(days=365 * _AUTHORITY_YEARS))
+        .not_valid_after(now + timedelta(days=_AUTHORITY_DAYS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
@@ -105,10 +107,41 @@ def why_renew(folder: Path, host: str) -> str:
     return ""
 
 
-def days_left(folder: Path) -> int:
-    """Return for how many days the server's certificate is still valid."""
-    certificate = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
-    return (certificate.not_valid_after_utc - datetime.now(UTC)).days
+def days_left(folder: Path, served: bytes | None = None, now: datetime | None = None) -> int:
+    """Return for how many days the server's certificate is still valid.
+
+    `served` is the certificate that the proxy shows (DER), if it is up: until it is restarted, that
+    may be older than the one in the folder.
+    """
+    if served is not None:
+        certificate = x509.load_der_x509_certificate(served)
+    else:
+        certificate = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+    return _days_left(certificate, now)
+
+
+def expiry_warning(folder: Path, served: bytes | None = None, now: datetime | None = None) -> str:
+    """Return which certificate ends soon and what to do; empty if none does."""
+    authority, _ = _authority(folder)
+    if (left := _days_left(authority, now)) < _AUTHORITY_WARN_DAYS:
+        return (
+            f"the study's certificate authority {_ends(left)}: create a new study, and let every "
+            "hospital join it"
+        )
+    if (left := days_left(folder, served, now)) < _WARN_DAYS:
+        return (
+            f"the server's certificate {_ends(left)}: run `feddc coordinator down`, then `up`, "
+            "which renews it; hospitals need not do anything"
+        )
+    return ""
+
+
+def _days_left(certificate: x509.Certificate, now: datetime | None) -> int:
+    return (certificate.not_valid_after_utc - (now or datetime.now(UTC))).days
+
+
+def _ends(days: int) -> str:
+    return f"expires in {days} days" if days >= 0 else "has expired"
 
 
 def _authority(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:

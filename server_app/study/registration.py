@@ -44,7 +44,11 @@ def control(study: Study) -> ControlApi:
     """Connect to the study's SuperLink; NotUp if it does not answer."""
     if not superlink_is_up(study):
         raise NotUp("the coordinator is not up: start it with `feddc coordinator up`")
-    return ControlApi(study.superlink_address, authority=study.authority.read_bytes())
+    return ControlApi(
+        study.superlink_address,
+        authority=study.authority.read_bytes(),
+        secret=study.superlink_secret,
+    )
 
 
 def register_members(study: Study) -> Changes:

@@ -4,7 +4,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from operation.config import SettingsGroup, toml_lines
 from protocol.address import Address
-from protocol.study.roster import check_name
+from protocol.study.names import check_name
 
 
 class StudyFile(SettingsGroup):

@@ -99,8 +99,18 @@ class Study:
         return self.folder / "superlink"
 
     @property
+    def superlink_secret(self) -> Path:
+        """The file with the secret of the running SuperLink; every start makes a new one."""
+        return self.superlink / "secret"
+
+    @property
     def flower_home(self) -> Path:
         return self.superlink / "home"
+
+    @property
+    def database(self) -> Path:
+        """The SuperLink's database, through which all messages pass."""
+        return self.superlink / "state.db"
 
     @property
     def proxy(self) -> Path:

@@ -1,10 +1,12 @@
 """The members of a study: their cards, and the roster made of them."""
 
+import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
 from operation import files
 from protocol.study.card import Card, CardError
+from protocol.study.names import twin_key
 from protocol.study.roster import DEFAULT_MINIMUM, Member, Roster, RosterError
 
 from .study_folder import Study, StudyError
@@ -52,8 +54,11 @@ def check_new(card: Card, members: Iterable[Card], coordinator: bytes) -> None:
                     f"{card.name} is a member with another identity, {member.fingerprint}: if it "
                     f"lost its key, run `feddc coordinator remove {card.name!r}` first"
                 )
-        elif _normalised(member.name) == _normalised(card.name):
-            raise EnrolmentError(f"its name differs from {member.name} in capitals or spaces only")
+        elif twin_key(member.name) == twin_key(card.name):
+            raise EnrolmentError(
+                f"its name, {card.name}, would be taken for that of the member {member.name}: they "
+                "differ in capitals, spaces or punctuation only"
+            )
         elif member.identity == card.identity:
             raise EnrolmentError(f"its identity is that of {member.name}")
         elif member.transport == card.transport:
@@ -66,6 +71,7 @@ def add(study: Study, card: Card) -> None:
 
 
 def remove(study: Study, name: str) -> None:
+    name = unicodedata.normalize("NFC", name)  # a keyboard may send letter and accent apart
     if name not in {card.name for card in enrolled(study)}:
         names = ", ".join(card.name for card in enrolled(study)) or "none"
         raise EnrolmentError(f"{name} is not a member; the members are: {names}")
@@ -117,7 +123,3 @@ def is_roster_current(study: Study) -> bool:
         return False
     members = {(card.name, card.identity) for card in enrolled(study)}
     return {(member.name, member.identity) for member in study.roster().members} == members
-
-
-def _normalised(name: str) -> str:
-    return " ".join(name.lower().split())

@@ -68,6 +68,9 @@ class Coordinator:
     def enrol(self, name: str) -> HospitalFolder:
         place = HospitalFolder(self.study.folder.parent / name)
         card, _ = initialise(place, name, "")
+        written = place.configuration.read_text()
+        approved = written.replace('approval = "each"', 'approval = "automatic"')
+        place.configuration.write_text(approved)
         study_members.add(self.study, card)
         place.save_connection(self.study.connection())
         self.hospitals[name] = place
@@ -137,7 +140,7 @@ def new_coordinator() -> Iterator[Callable[[str], Coordinator]]:
 def coordinator(nginx: str, new_coordinator: Callable[[str], Coordinator]) -> Iterator[Coordinator]:
     """A coordinator that is up, with two members."""
     made = new_coordinator(HOST)
-    for name in ("Mercy", "St Mary"):
+    for name in ("Mercy", "Köln Süd"):
         made.enrol(name)
     study_members.write_roster(made.study)
     done = made.feddc("up")

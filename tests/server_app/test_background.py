@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from operation import process_group
-from server_app.services import background
-from server_app.services.supervisor import PARTS, ServiceError
+from operation import files, process_group
+from server_app.services import background, supervisor
+from server_app.services.supervisor import PARTS, ServiceError, serve
 from server_app.study.registration import control
 from tests.fake_clock import FakeClock
 from tests.processes import wait_until
@@ -43,7 +43,7 @@ def test_a_killed_superlink_and_proxy_are_started_again(coordinator: Coordinator
     after = background.running(coordinator.study)
     assert after["supervisor"] == before["supervisor"]
     assert after["superlink"] != before["superlink"]
-    assert {node.name for node in control(coordinator.study).nodes()} >= {"Mercy", "St Mary"}
+    assert {node.name for node in control(coordinator.study).nodes()} >= {"Mercy", "Köln Süd"}
 
 
 def test_the_log_is_json_and_has_no_secret(coordinator: Coordinator) -> None:
@@ -130,3 +130,30 @@ def test_without_nginx_up_says_what_to_install(
 
     with pytest.raises(nginx.ProxyError, match="apt-get install nginx-light"):
         background.start(new_coordinator().study, PARTS)
+
+
+def test_a_file_system_that_keeps_no_permissions_is_refused(
+    new_coordinator: Callable[[], Coordinator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = new_coordinator().study
+    monkeypatch.setattr(files, "is_private", lambda file: False)  # as on a USB stick
+
+    with pytest.raises(ServiceError, match=f"{study.superlink_secret}: other users .* move the"):
+        serve(study, ["superlink"], terminal=False)
+
+    assert background.running(study) == {}
+
+
+def test_every_start_of_the_superlink_has_a_new_secret_for_its_owner_alone(
+    new_coordinator: Callable[[], Coordinator],
+) -> None:
+    study = new_coordinator().study
+    made = []
+    for _ in range(2):
+        supervisor._superlink(study)
+        made.append(study.superlink_secret.read_text())
+
+    assert len(set(made)) == 2
+    assert all(len(bytes.fromhex(secret)) == 32 for secret in made)
+    assert files.is_private(study.superlink_secret)
+    assert study.superlink.stat().st_mode & 0o077 == 0

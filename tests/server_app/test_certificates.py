@@ -2,11 +2,12 @@
 
 import ssl
 import stat
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from server_app.study import certificates
@@ -104,7 +105,54 @@ def test_a_renewed_certificate_is_another_of_the_same_authority(folder: Path) ->
 
 def test_a_good_certificate_is_not_renewed(folder: Path) -> None:
     assert certificates.why_renew(folder, HOST) == ""
-    assert 823 <= certificates.days_left(folder) <= 825
+    assert certificates.days_left(folder) in (364, 365)
+
+
+def test_lifetimes_are_a_year_and_five(folder: Path) -> None:
+    def lifetime(name: str) -> timedelta:
+        certificate = x509.load_pem_x509_certificate((folder / name).read_bytes())
+        return certificate.not_valid_after_utc - certificate.not_valid_before_utc
+
+    assert lifetime("server.pem") - timedelta(days=365) <= timedelta(hours=1)
+    assert lifetime("ca.crt") - timedelta(days=5 * 365) <= timedelta(hours=1)
+
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+
+
+@pytest.mark.parametrize(
+    ("days", "warning"),
+    [
+        (0, ""),
+        (365 - 31, ""),
+        (365 - 30, ""),
+        (365 - 29, "the server's certificate expires in 29 days: run `feddc coordinator down`"),
+        (366, "the server's certificate has expired: run"),
+        (4 * 365 + 1, "the study's certificate authority expires in 364 days: create a new study"),
+    ],
+)
+def test_the_last_month_of_a_certificate_and_the_last_year_of_the_authority_are_warned_of(
+    days: int, warning: str, tmp_path: Path
+) -> None:
+    certificates.make_authority(tmp_path, "hearts", NOW)
+    certificates.make_server_certificate(tmp_path, HOST, NOW)
+
+    said = certificates.expiry_warning(tmp_path, now=NOW + timedelta(days=days))
+
+    assert said.startswith(warning) if warning else said == ""
+
+
+def test_the_certificate_that_is_served_counts_not_the_renewed_one_in_the_folder(
+    folder: Path,
+) -> None:
+    certificates.make_server_certificate(folder, HOST, NOW - timedelta(days=350, hours=-1))
+    old = x509.load_pem_x509_certificate((folder / "server.pem").read_bytes())
+    served = old.public_bytes(Encoding.DER)
+    certificates.make_server_certificate(folder, HOST)
+
+    assert certificates.days_left(folder, served) == 15
+    assert "expires in 15 days" in certificates.expiry_warning(folder, served)
+    assert certificates.expiry_warning(folder) == ""
 
 
 def test_it_is_renewed_before_it_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

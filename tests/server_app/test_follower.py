@@ -250,6 +250,25 @@ def test_the_status_of_an_experiment(
     assert (found.state, found.legs, found.leg) == (state, 9, 1 if events else 0)
 
 
+def test_the_status_of_a_running_experiment_names_who_has_not_approved(
+    experiment: ExperimentFolder, processes: list[int]
+) -> None:
+    processes[:] = [1]
+    waiting = {"event": "approval", "hospitals": {"Mercy": "waiting for approval"}}
+    write(experiment, waiting | {"fingerprint": "ABCD"})
+    add_flower_run(experiment.folder, FlowerRun(7, 0))
+
+    def status() -> tuple[str, str]:
+        found = experiment_status(None, experiment.folder, FakeApi(RUNNING))  # type: ignore[arg-type]
+        return found.state, found.reason
+
+    state, reason = status()
+    assert state == "running"
+    assert reason.startswith("waiting to begin: Mercy (waiting for approval)")
+    write(experiment, {"event": "start", "legs": 9})
+    assert status() == ("running", "")
+
+
 def test_every_flower_run_is_remembered_with_its_place(tmp_path: Path) -> None:
     assert flower_runs(tmp_path) == []
     runs = [FlowerRun(2**63 + 1, 0), FlowerRun(5, 1234)]

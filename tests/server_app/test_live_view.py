@@ -140,6 +140,50 @@ def test_a_terminal_shows_bar_and_table_and_leaves_nothing_behind() -> None:
     assert "0.125" in shown
 
 
+APPROVAL = {
+    "event": "approval",
+    "hospitals": {"Mercy": "waiting for approval"},
+    "fingerprint": "ABCD EFGH",
+}
+APPROVAL_TEXT = (
+    "waiting to begin: Mercy (waiting for approval); the experiment's fingerprint is ABCD EFGH"
+)
+
+
+def test_who_has_not_approved_is_named_until_the_experiment_begins() -> None:
+    watch = ExperimentView()
+    watch.see([Seen("Charite", True, 1090.0), Seen("Mercy", True, 1090.0)])
+    watch.add(APPROVAL | {"hospitals": {"Charite": "waiting for approval"}})
+    watch.add(APPROVAL)
+    rows = printed(watch)
+    assert rows[1].startswith("Mercy ")
+    assert rows[1].rstrip().endswith("waiting for approval")
+    assert not any("approval" in row for row in rows[2:])
+    assert watch.approval == APPROVAL_TEXT
+
+    watch.add(START)
+    assert watch.approval == ""
+    assert not any("approval" in row for row in printed(watch))
+
+
+def test_a_newcomer_that_has_not_approved_is_named_while_the_others_go_on() -> None:
+    watch = ExperimentView()
+    for event in (START, hospital("Charite", 1), leg(1), APPROVAL, hospital("Charite", 2), leg(2)):
+        watch.add(event)
+    assert printed(watch)[1].rstrip().endswith("waiting for approval")
+    watch.add({"event": "generation", "generation": 2, "hospitals": ["Charite", "Mercy"]})
+    assert not any("approval" in row for row in printed(watch))
+
+
+def test_a_log_says_once_who_has_not_approved() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    with watched(console) as display:
+        for event in (APPROVAL, APPROVAL, START):
+            display.event(event)
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert lines.count(APPROVAL_TEXT) == 1
+
+
 @pytest.mark.parametrize(
     ("moment", "said"),
     [

@@ -119,6 +119,22 @@ def test_http_2_is_not_spoken(coordinator: Coordinator) -> None:
     assert chosen == b"http/1.1"
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_nothing_older_than_tls_1_3_is_spoken(
+    version: ssl.TLSVersion, coordinator: Coordinator
+) -> None:
+    context = ssl.create_default_context(cafile=str(coordinator.study.authority))
+    context.minimum_version = context.maximum_version = version
+    place = ("127.0.0.1", coordinator.study.address.port)
+    with socket.create_connection(place, timeout=120) as plain:
+        if version is ssl.TLSVersion.TLSv1_3:
+            with context.wrap_socket(plain, server_hostname=HOST) as secure:
+                assert secure.version() == "TLSv1.3"
+        else:
+            with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
+                context.wrap_socket(plain, server_hostname=HOST)
+
+
 def test_a_body_over_the_limit_is_refused_without_being_read(coordinator: Coordinator) -> None:
     head = post("/v1/fleet/push-object").replace(b"Length: 0", b"Length: 9000000")
 

@@ -1,6 +1,7 @@
 """`feddc coordinator status`: what the coordinator can know of hospitals and of its own disk."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from server_app.study.study_folder import Study
 
 NAMES = ("Charite", "Mercy", "St Mary")
 AGENT = "no answer from its agent: Flower error 2"
+ANSWERED = time.time() - 2.5 * 3600
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def add_experiment(study: Study, name: str, *events: dict[str, object]) -> None:
 
 
 def hospital(leg: int, name: str, problem: str = "") -> dict[str, object]:
-    return {"event": "hospital", "time": 1.0, "leg": leg, "hospital": name, "problem": problem}
+    return {"event": "hospital", "time": ANSWERED, "leg": leg, "hospital": name, "problem": problem}
 
 
 def status(study: Study, *options: str) -> Result:
@@ -70,8 +72,9 @@ def test_a_dead_agent_and_a_full_disk_are_shown_with_the_last_leg_that_was_answe
         ("Mercy", 1, AGENT),
         ("St Mary", 1, "refused: disk-full"),
     ]
+    assert [one["last_answer"] for one in seen] == [ANSWERED] * 3
     rows = [line.split() for line in status(study).stdout.splitlines()]
-    assert ["Mercy", "no", "never", "leg", "1", *AGENT.split()] in rows
+    assert ["Mercy", "no", "never", "leg", "1,", "2", "h", "ago", *AGENT.split()] in rows
 
 
 def test_a_hospital_that_answers_again_has_no_problem(study: Study) -> None:
@@ -101,6 +104,18 @@ def test_a_hospital_that_has_not_answered_yet_is_shown_while_the_leg_runs(study:
     seen = {one["name"]: one for one in json.loads(status(study, "--json").stdout)["hospitals"]}
 
     assert (seen["Mercy"]["last_leg"], seen["Mercy"]["problem"]) == (1, "no answer since 6 min")
+
+
+def test_a_hospital_that_has_not_approved_is_shown_as_waiting(study: Study) -> None:
+    folder = study.experiments / "20260101-000000-aaaaaa"
+    folder.mkdir(parents=True)
+    waiting = {"event": "approval", "hospitals": {"Mercy": "waiting for approval"}}
+    (folder / "metrics.jsonl").write_text(json.dumps(waiting | {"fingerprint": "ABCD"}) + "\n")
+
+    seen = {one["name"]: one for one in json.loads(status(study, "--json").stdout)["hospitals"]}
+
+    assert seen["Mercy"]["problem"] == "waiting for approval"
+    assert seen["Charite"]["problem"] == ""
 
 
 def test_without_an_experiment_nothing_is_known_of_agents(study: Study) -> None:

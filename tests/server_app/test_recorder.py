@@ -44,11 +44,16 @@ def report(answers: dict[str, Answer], **changes: Any) -> LegReport:
     return LegReport(**(fields | changes))
 
 
+def _with(**figures: float) -> Trained:
+    # Not checked, unlike what arrives: no reply has such figures.
+    return trained().model_copy(update=figures)
+
+
 def test_what_is_not_a_number_is_null(tmp_path: Path) -> None:
     notes = recorder(tmp_path / "run")
     answers = {
-        "east": Answer(trained(loss=float("nan")), "", 0.1, 10, 20),
-        "north": Answer(trained(loss=float("inf"), held_out_loss=float("-inf")), "", 0.1, 10, 20),
+        "east": Answer(_with(loss=float("nan")), "", 0.1, 10, 20),
+        "north": Answer(_with(loss=float("inf"), held_out_loss=float("-inf")), "", 0.1, 10, 20),
     }
 
     notes.leg_ended(report(answers))

@@ -141,7 +141,7 @@ def test_a_supernode_does_not_connect_where_the_certificate_is_another_s(
         listen="",
         internal_port=1,
     )
-    place = coordinator.hospitals["St Mary"]
+    place = coordinator.hospitals["Köln Süd"]
     place.save_connection(other.connection())
 
     with coordinator.connected(place, **proxies(connect_proxy)) as node:
@@ -153,7 +153,7 @@ def test_a_supernode_does_not_connect_where_the_certificate_is_another_s(
 def test_a_killed_supernode_is_started_again(
     coordinator: Coordinator, connect_proxy: ConnectProxy
 ) -> None:
-    place = coordinator.hospitals["St Mary"]
+    place = coordinator.hospitals["Köln Süd"]
     with coordinator.connected(place, **proxies(connect_proxy)) as node:
         node.wait_for("SuperNode ID")
         (child,) = children(node.process.pid)
@@ -167,7 +167,7 @@ def test_a_killed_supernode_is_started_again(
 def test_a_supernode_ends_with_the_command_that_started_it(
     coordinator: Coordinator, connect_proxy: ConnectProxy
 ) -> None:
-    place = coordinator.hospitals["St Mary"]
+    place = coordinator.hospitals["Köln Süd"]
     with coordinator.connected(place, **proxies(connect_proxy)) as node:
         node.wait_for("SuperNode ID")
         (child,) = children(node.process.pid)

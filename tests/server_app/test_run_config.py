@@ -377,7 +377,7 @@ def test_preflight_refuses_a_hospital_without_training_examples(tmp_path: Path) 
 
 def test_preflight_refuses_names_that_no_roster_can_hold(tmp_path: Path) -> None:
     lines = ["clinic,x,label"]
-    lines += [f"{clinic},{n},{n % 2}" for n in range(20) for clinic in ("Charité", "Mainz")]
+    lines += [f"{clinic},{n},{n % 2}" for n in range(20) for clinic in ("Mainz/2", "Mainz")]
     (tmp_path / "study.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     natural = {"dataset": "csv", "data_dir": str(tmp_path / "study.csv"), "split": "natural"}
 

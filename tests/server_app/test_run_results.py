@@ -116,8 +116,9 @@ def test_the_summary_counts_the_legs(finished: Run) -> None:
 
 
 def test_the_summary_counts_the_bytes_of_the_legs(finished: Run) -> None:
+    # Both have a signature of 64 bytes.
     sent = [len(encode(request)) + 64 for _, request in finished.grid.legs()]
-    received = [len(encode(r)) for _, r in finished.grid.replies if isinstance(r, Trained)]
+    received = [len(encode(r)) + 64 for _, r in finished.grid.replies if isinstance(r, Trained)]
 
     assert finished.summary["bytes_down"] == sum(sent)
     assert finished.summary["bytes_up"] == sum(received)
@@ -198,7 +199,7 @@ def test_the_lines_of_hospitals_are_their_replies(finished: Run) -> None:
     for reply, line in zip(replies, lines, strict=True):
         assert (line["loss"], line["accuracy"]) == (reply.loss, reply.accuracy)
         assert line["held_out_accuracy"] == reply.held_out_accuracy
-        assert (line["bytes_up"], line["problem"]) == (len(encode(reply)), "")
+        assert (line["bytes_up"], line["problem"]) == (len(encode(reply)) + 64, "")
 
 
 def test_the_plot_is_a_picture_with_both_curves(finished: Run) -> None:

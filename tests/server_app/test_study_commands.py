@@ -2,11 +2,13 @@
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from protocol.study.connection import Connection
 from protocol.study.roster import Roster
 from server_app.config.run_config import Settings
 from server_app.experiment.experiment_folder import deployed_keys, parse
+from server_app.study import certificates
 from server_app.study.study_folder import Study, StudyError
 
 ROOT = Path(__file__).parents[2]
@@ -371,6 +374,21 @@ def test_status_tells_what_the_folder_tells(study: Study, card_of: Callable[[str
     shown = feddc("status", "--study", study.folder).stdout
     assert "superlink, proxy not up" in shown
     assert "Mercy" in shown
+
+
+def test_status_warns_in_the_last_month_of_the_certificate(study: Study) -> None:
+    assert "expires" not in feddc("status", "--study", study.folder).stdout
+    made = datetime.now(UTC) - timedelta(days=350)
+    tls = study.folder / "new-tls"
+    tls.mkdir()
+    certificates.make_authority(tls, "hearts", made)
+    certificates.make_server_certificate(tls, study.address.host, made)
+    shutil.rmtree(study.tls)
+    tls.rename(study.tls)
+
+    shown = " ".join(feddc("status", "--study", study.folder).stdout.split())
+
+    assert "valid for 14 days; the server's certificate expires in 14 days: run" in shown
 
 
 def test_commands_before_a_run_need_neither_torch_nor_flower(study: Study) -> None:

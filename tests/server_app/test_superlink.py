@@ -11,7 +11,7 @@ def probe():
     (limit,) = sqlite3.connect(":memory:").execute("PRAGMA soft_heap_limit").fetchone()
     print(limit, gc.get_freeze_count() > 100_000, *gc.get_threshold())
 
-superlink.flower_superlink = probe
+superlink.private_superlink.serve = probe
 superlink.main()
 """
 
