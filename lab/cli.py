@@ -119,7 +119,7 @@ def report(
     ] = None,
     docs: Annotated[Path, typer.Option(help="Documentation folder.")] = Path("docs"),
 ) -> None:
-    """Regenerate docs/results.md and the tables of docs/when-it-helps.md."""
+    """Regenerate docs/results.md, the tables of docs/when-it-helps.md and the README's plot."""
     from lab.commands.report_command import report as make
 
     raise typer.Exit(make(runs or [], docs))

@@ -3,6 +3,7 @@
 import json
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -32,10 +33,18 @@ def show_list(*, json_output: bool) -> None:
         return
     console = Console()
     for kind, experiments in kinds.items():
-        table = Table("name", "title", "source", "state", title=kind, title_justify="left")
+        table = Table(title=kind, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+        table.add_column("name", no_wrap=True)
+        for column in ("title", "source", "state"):
+            table.add_column(column)
         for one in experiments:
-            table.add_row(one.name, one.title, one.source, state(one))
+            table.add_row(one.name, one.title, one.source.partition(";")[0], _short(state(one)))
         console.print(table)
     console.print(
-        "Run one with `feddc lab run NAME`; `feddc lab data` shows the state of the data."
+        "Run one with `feddc lab run NAME`; `feddc lab data` shows where to get missing data."
     )
+
+
+def _short(state: str) -> str:
+    """Leave out where to get the data: it would fill several lines of each row."""
+    return "needs data" if state.startswith("needs $") else state

@@ -10,17 +10,21 @@ from lab.experiments import ExperimentError, ablation_names
 from lab.results.ablation_blocks import with_blocks
 from lab.results.origin import Results
 from lab.results.page import page
+from lab.results.plots.readme_plot import EXPERIMENT as README_EXPERIMENT
+from lab.results.plots.readme_plot import draw_readme_plot, readme_curves
 from lab.sweep import RunFolder
 
 RESULTS_PAGE, ABLATIONS_PAGE = "results.md", "when-it-helps.md"
+# The README's plot, and what it is drawn from beside the experiment's results.
+README_PLOT, README_CURVES = "readme.png", "curves/readme.json"
 
 
 def report(runs: list[Path], docs: Path) -> int:
-    """Copy the results of runs into `docs/results`, then regenerate both pages."""
+    """Copy the results of runs into `docs/results`, then regenerate both pages and the plot."""
     try:
         for run in runs:
             _copy_results(RunFolder.open(run), docs / "results")
-        written = write_pages(docs)
+        written = [*write_pages(docs), *write_readme_plot(docs / "results")]
     except ExperimentError as error:
         typer.echo(f"feddc: {error}", err=True)
         return 2
@@ -36,6 +40,16 @@ def write_pages(docs: Path) -> list[Path]:
         (docs / name).write_text(text, "utf-8")
         written.append(docs / name)
     return written
+
+
+def write_readme_plot(place: Path) -> list[Path]:
+    """Draw the README's plot from the files in `docs/results`, where they are."""
+    results, curves = place / f"{README_EXPERIMENT}.json", place / README_CURVES
+    if not (results.is_file() and curves.is_file()):
+        return []
+    lines = json.loads(curves.read_text("utf-8"))["curves"]
+    draw_readme_plot(json.loads(results.read_text("utf-8")), lines, place / README_PLOT)
+    return [place / README_PLOT]
 
 
 def pages(docs: Path) -> dict[str, str]:
@@ -62,6 +76,7 @@ def _copy_results(folder: RunFolder, place: Path) -> None:
         raise ExperimentError(f"{folder.path} is not finished: it has no results.json")
     results = folder.read("results.json")
     name = results["experiment"]
+    kept = readme_curves(folder.read("curves.json")["curves"]) if name == README_EXPERIMENT else []
     there = [plot.name for plot in sorted(folder.path.glob("*.png"))]
     usual = [plot for plot in there if plot == "variants.png"] or there[:1]
     wanted = folder.request().experiment.plots
@@ -70,3 +85,6 @@ def _copy_results(folder: RunFolder, place: Path) -> None:
     for plot in plots:
         shutil.copy(folder.path / plot, place / f"{name}-{plot}")
     RunFolder(place).write(f"{name}.json", results | {"plots": plots})
+    if kept:
+        (place / README_CURVES).parent.mkdir(exist_ok=True)
+        RunFolder(place).write(README_CURVES, {"curves": kept})

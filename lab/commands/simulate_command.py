@@ -98,7 +98,7 @@ def simulate(
 ) -> None:
     """Run FedDC on simulated hospitals on this machine, with Flower's simulation engine.
 
-    Options default to the run config's values. Periods are in rounds.
+    Periods are in rounds. docs/settings.md explains the settings and their defaults.
     """
     options: dict[str, Any] = {
         "hospitals": hospitals,

@@ -31,6 +31,8 @@ class Work:
     slots: Positions
     first_rounds: Positions
     last_round: int
+    since_aggregate: Positions
+    """Rounds since each hospital last began with an aggregate, or with its first model."""
 
     def __len__(self) -> int:
         return len(self.hospitals)
@@ -60,6 +62,7 @@ class Routes:
         self._route_seed = route_seed
         self.slot_of = np.arange(hospitals)
         self._next_round = np.zeros(hospitals, dtype=np.int64)
+        self._aggregate_round = np.zeros(hospitals, dtype=np.int64)
         # Visits of each model to each hospital since its last aggregation. The matrix grows with
         # the square of the hospitals, so it exists only where something reads it.
         self._visits = (
@@ -71,7 +74,9 @@ class Routes:
     def work(self, leg: Leg) -> Work:
         """Return who trains which model in the leg."""
         cohort = self._draw(leg)
-        work = Work(cohort, self.slot_of[cohort], self._next_round[cohort], leg.last_round)
+        first_rounds = self._next_round[cohort]
+        since = first_rounds - self._aggregate_round[cohort]
+        work = Work(cohort, self.slot_of[cohort], first_rounds, leg.last_round, since)
         self._next_round[cohort] = leg.last_round + 1
         return work
 
@@ -105,6 +110,7 @@ class Routes:
 
     def aggregated(self, work: Work) -> None:
         """Start new chains; every hospital of the leg keeps its slot."""
+        self._aggregate_round[work.hospitals] = work.last_round + 1
         if self._visits is not None:
             self._visits[work.slots] = 0
 
@@ -119,6 +125,7 @@ class Routes:
         return {
             "slot_of": self.slot_of.tolist(),
             "next_round": self._next_round.tolist(),
+            "aggregate_round": self._aggregate_round.tolist(),
             "visits": None if self._visits is None else self._visits.tolist(),
         }
 
@@ -126,5 +133,6 @@ class Routes:
         """Restore the result of `to_state`."""
         self.slot_of = np.array(state["slot_of"], dtype=np.int64)
         self._next_round = np.array(state["next_round"], dtype=np.int64)
+        self._aggregate_round = np.array(state["aggregate_round"], dtype=np.int64)
         if self._visits is not None:
             self._visits = np.array(state["visits"], dtype=np.int32)

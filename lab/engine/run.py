@@ -58,6 +58,7 @@ def run(
             with pace.training():
                 # Locally, at every drawn hospital: train the model that is there.
                 work = state.routes.work(leg)
+                state.count_steps(work)
                 metrics = state.training.train(work, state.anchors)
                 state.stack.narrow(work.slots, state.wire)
                 if leg.ending is Ending.HAND_OVER:

@@ -104,6 +104,11 @@ class RunState:
             own = Network(inputs.training, inputs.task, seed=seed)
             self.stack.fill(everyone[hospital : hospital + 1], ModelState(*own.arrays()))
 
+    def count_steps(self, work: Work) -> None:
+        """Count Adam's steps as a hospital does, whatever the models have missed."""
+        if self.settings.training.optimizer_state == "reset":
+            self.stack.set_steps(work.slots, work.since_aggregate)
+
     def weights(self, work: Work) -> NDArray[np.float64]:
         """Return each model's weight in the aggregate."""
         match self.settings.algorithm.weighting:

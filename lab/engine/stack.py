@@ -74,6 +74,12 @@ class Stack:
             else:
                 tensor[torch.from_numpy(slots).to(tensor.device)] = 0
 
+    def set_steps(self, slots: Positions, steps: Positions) -> None:
+        """Set the number of steps that the optimiser of each slot has made, if it counts them."""
+        if (counts := self.optimizer.get("step")) is not None:
+            rows = torch.from_numpy(slots).to(counts.device)
+            counts[rows] = torch.from_numpy(steps).to(counts.device)
+
     def model(self, slot: int) -> ModelState:
         """Return one model without its optimiser state; the arrays may share the stack's memory."""
         return ModelState(

@@ -19,6 +19,7 @@ from server_app.experiment.event_file import Event, EventFile
 SERVER_APP, CLIENT_APP = "server_app.app:app", "client_app.courier:app"
 INPUT_ERRORS = (SettingsError, DataError, ModelError)
 _CLOSING_SECONDS = 60.0
+_RAY_TIMEOUT = "timed out during startup"  # in Flower's log; its status has no reason then
 
 
 class SimulationFailed(RuntimeError):
@@ -65,7 +66,7 @@ def simulate(
         )
     except EngineError as error:
         raise SimulationFailed(events.failure() or str(error), log_path) from error
-    if reason := events.failure() or _flower_failure(flower.status, flower.details):
+    if reason := events.failure() or _flower_failure(flower.status, flower.details, log_path):
         raise SimulationFailed(reason, log_path)
     return _summary(run_dir, events, log_path)
 
@@ -99,9 +100,11 @@ class _Events:
         return str(self.end.get("reason") or "the ServerApp failed without a reason")
 
 
-def _flower_failure(status: str, details: str) -> str | None:
+def _flower_failure(status: str, details: str, log_path: Path) -> str | None:
     if status == "finished:completed":
         return None
+    if _RAY_TIMEOUT in log_path.read_text("utf-8", errors="replace"):
+        return "Ray did not start within its time limit, as on a very busy machine: run it again"
     # Flower's details begin with the same words for every exception of a ServerApp.
     said = details.removeprefix("Simulation failed with exception: ").strip()
     return f"{_one_line(said)} (Flower: {status})" if said else f"Flower's run status is {status}"

@@ -6,6 +6,7 @@ nothing is left behind: no process, no port, no file outside the run folder.
 
 import os
 import re
+import secrets
 import socket
 import subprocess
 import sys
@@ -16,10 +17,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from operation import process_group
+from operation import files, process_group
 from operation.clock import Clock
 from operation.config import Scalar
 from operation.flower.environment import superlink_environment
+from operation.flower.text import SECRET_OPTION
 
 if TYPE_CHECKING:
     from operation.flower.control_api import ControlApi, RunStatus
@@ -55,7 +57,7 @@ def run_app(
         try:
             bundle = control_api.pack(server_app=server_app, client_app=client_app, config=config)
             superlink.wait_until(lambda: control_api.is_up(superlink.address))
-            control = control_api.ControlApi(superlink.address)
+            control = control_api.ControlApi(superlink.address, secret=superlink.secret)
             run_id = control.start_simulation(bundle, nodes=nodes, cpus=_ray_cpus(nodes, cpus))
             log = _LogCopy(control, run_id, log_path, verbose)
             simulation = _SimulationProcess(home)
@@ -92,7 +94,11 @@ class _SuperLink:
         self._log = home / "superlink.log"
         self._reservation, port = _reserved_port()
         self.address = f"127.0.0.1:{port}"
-        options = ["--insecure", "--simulation", "--isolation", "subprocess", "--host", "127.0.0.1"]
+        # The home is this user's alone: no other user of the machine can use the SuperLink.
+        self.secret = home / "secret"
+        files.write_new(self.secret, secrets.token_hex(32).encode())
+        options = ["--insecure", "--simulation", "--isolation=process", "--host=127.0.0.1"]
+        options.append(f"{SECRET_OPTION}={self.secret}")
         command = [
             sys.executable,
             "-P",
@@ -175,7 +181,7 @@ class _SimulationProcess:
 
 def _environment(home: Path) -> dict[str, str]:
     """Return the environment of everything the SuperLink starts."""
-    return superlink_environment(home, poll_seconds=0.05) | {
+    environment = superlink_environment(home, poll_seconds=0.05) | {
         "RAY_TMPDIR": str(home),
         "RAY_USAGE_STATS_ENABLED": "0",
         # Flower's actors have an environment of their own, for which Ray's early workers do not
@@ -185,6 +191,24 @@ def _environment(home: Path) -> dict[str, str]:
         "SPT_NOENV": "1",
         # Leave the GPUs visible to the actors, which share them.
         "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    }
+    return environment if joins_ray_cluster() else environment | _private_ray(home)
+
+
+def _private_ray(home: Path) -> dict[str, str]:
+    """Return the environment of a Ray that serves this simulation and nobody else.
+
+    Ray runs whatever code its callers send. By default it listens on all interfaces.
+    """
+    token = home / "ray-token"
+    files.write_new(token, secrets.token_hex(32).encode())
+    return {
+        # Without a cluster Ray takes the loopback address for its own; it knows this as a
+        # peculiarity of Windows and macOS.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        # Other users of this machine can reach the loopback interface, but have no token.
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(token),
     }
 
 

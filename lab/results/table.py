@@ -42,8 +42,10 @@ def table(results: dict[str, Any], rows: list[Row]) -> Table:
     has_variants = any(row.variant for row in rows)
     balanced = results["judged"] == "balanced-accuracy" or _is_uneven(rows)
     made.add_column("method", no_wrap=True)
+    in_paper = any(row.paper is not None for row in rows)
     columns = ["last\naggregate", *(["balanced"] if balanced else []), "mean over\nclients"]
-    for title in [*columns, "paper", "learning\nrate", "aggre-\ngations", "models\nsent"]:
+    columns += ["paper"] if in_paper else []
+    for title in [*columns, "learning\nrate", "aggre-\ngations", "models\nsent"]:
         made.add_column(title, justify="right", no_wrap=True)
     before = None
     for row in rows:
@@ -53,9 +55,10 @@ def table(results: dict[str, Any], rows: list[Row]) -> Table:
         before = row.variant
         shown = [row.label, spread_text(row.aggregate, row, interval=False)]
         shown += [spread_text(row.balanced, row, interval=False)] if balanced else []
+        clients = row.clients or row.diverged
+        shown += [spread_text(row.clients, row, interval=False) if clients else "–"]
+        shown += [paper_text(row)] if in_paper else []
         shown += [
-            spread_text(row.clients, row, interval=False) if row.clients or row.diverged else "–",
-            paper_text(row),
             rates_text(row),
             str(row.aggregations or "–"),
             f"{row.messages:,}" if row.messages else "–",

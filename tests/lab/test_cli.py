@@ -25,6 +25,7 @@ SUMMARY: dict[str, Any] = {
     "test_accuracy": 0.8125,
     "test_balanced_accuracy": 0.5,
     "mean_client_accuracy": None,
+    "mean_held_out_accuracy": 0.75,
     "legs": 20,
     "hand_overs": 16,
     "aggregations": 4,
@@ -228,6 +229,21 @@ def test_lines_are_few_and_say_how_it_goes() -> None:
     ]
 
 
+def test_a_long_series_of_hand_overs_is_not_silent() -> None:
+    screen, clock = io.StringIO(), FakeClock()
+    with shown(Console(file=screen, width=100), bar=False, clock=clock) as on_event:
+        on_event({"event": "start", "legs": 300, "rounds": 300, "hospitals": ["a", "b"]})
+        for leg in range(1, 10):
+            clock.sleep(8.0)
+            on_event({"event": "leg", "leg": leg, "ending": "hand-over", "loss": 0.5})
+
+    assert [line.strip() for line in screen.getvalue().splitlines()] == [
+        "0.0 s  2 hospitals, 300 legs (300 rounds)",
+        "32.0 s  leg 4/300 hand-over, loss 0.500",
+        "64.0 s  leg 8/300 hand-over, loss 0.500",
+    ]
+
+
 def test_the_bar_fits_an_ordinary_terminal() -> None:
     screen = io.StringIO()
     console = Console(file=screen, width=80, force_terminal=True, color_system=None)
@@ -246,6 +262,7 @@ def test_the_table_has_units_and_says_where_everything_is(tmp_path: Path) -> Non
     (tmp_path / "metrics.jsonl").write_text("{}\n")
     (tmp_path / "evaluator.log").touch()  # empty: nothing to read there
     (tmp_path / "secrets.json").write_text("{}")
+    (tmp_path / "journal").mkdir()
     screen = io.StringIO()
     Console(file=screen, width=300).print(closing_table(SUMMARY, tmp_path))
 
@@ -264,6 +281,24 @@ def test_the_table_has_units_and_says_where_everything_is(tmp_path: Path) -> Non
         "run folder": str(tmp_path),
         "files": "metrics.jsonl",
     }
+
+
+def test_the_table_has_the_hospitals_accuracy_where_there_is_no_test_set(tmp_path: Path) -> None:
+    screen = io.StringIO()
+    without = SUMMARY | {"test_accuracy": None, "test_balanced_accuracy": None}
+    Console(file=screen, width=300).print(closing_table(without, tmp_path))
+    first, second, *_ = screen.getvalue().splitlines()
+    expected = "held-out accuracy  75.0% (the final aggregate, mean over hospitals)"
+    assert first.strip() == expected
+    assert second.startswith("legs")
+
+
+def test_the_table_says_if_no_accuracy_is_known(tmp_path: Path) -> None:
+    screen = io.StringIO()
+    without = SUMMARY | {"test_accuracy": None, "mean_held_out_accuracy": None}
+    Console(file=screen, width=300).print(closing_table(without, tmp_path))
+    first, *_ = screen.getvalue().splitlines()
+    assert "unknown: no test data here" in first
 
 
 def test_version_and_help_of_a_lazy_group(feddc: Feddc) -> None:

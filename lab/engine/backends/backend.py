@@ -144,7 +144,13 @@ class _Trial:
 
     def _one_round(self) -> float:
         count = len(self._everyone)
-        work = Work(self._everyone, self._everyone, np.full(count, self._round), self._round)
+        work = Work(
+            self._everyone,
+            self._everyone,
+            np.full(count, self._round),
+            self._round,
+            np.zeros_like(self._everyone),
+        )
         began = time.perf_counter()
         self._training.train(work, Anchors.none(count))
         if self._on_gpu:

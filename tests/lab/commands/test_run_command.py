@@ -37,6 +37,7 @@ def test_own_data_are_compared_with_a_table_results_and_plots(feddc: Feddc, tmp_
     code, out, _ = feddc("run", *QUICK.split(), *FEW.split())
     assert code == 0
     assert "FedDC(1, 3) over FedAvg(1):" in out
+    assert "paper" not in out.partition("over")[0]  # it has no figure for own data
     (folder,) = (tmp_path / "runs").iterdir()
     assert {path.name for path in folder.glob("[!.]*")} == {
         "clock.json",
@@ -126,6 +127,15 @@ def test_the_list_has_every_experiment_with_its_state(
     assert states["synthetic"] == "ready"
     assert states["mnist"].startswith("needs $FEDDC_DATA/mnist/ from the MNIST database")
     assert "clipping and noise" in states["privacy"]
+
+
+def test_the_list_fits_an_ordinary_terminal(feddc: Feddc, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FEDDC_DATA", raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = feddc("list")
+    (mnist,) = [line for line in out.splitlines() if line.split()[:1] == ["mnist"]]
+    assert mnist.split() == ["mnist", "MNIST", "Table", "7", "needs", "data"]
+    assert "…" not in out
 
 
 def test_without_the_data_it_is_said_what_is_missing_and_what_would_do_instead(

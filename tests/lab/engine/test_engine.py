@@ -92,6 +92,14 @@ CASES: dict[str, dict[str, Any]] = {
     "momentum, decay": {"momentum": 0.9, "decay_every": 3, "weight_decay": 0.01},
     "momentum, kept, subsampling": {"momentum": 0.9, "optimizer_state": "kept", "fraction": 0.5},
     "Adam": {"optimizer": "adam", "learning_rate": 0.01, "weight_decay": 0.01},
+    # A hospital that was not drawn counts from the aggregate that it received itself.
+    "Adam, subsampling": {"optimizer": "adam", "learning_rate": 0.01, "fraction": 0.5},
+    "Adam, random schedule, subsampling": {
+        "optimizer": "adam",
+        "learning_rate": 0.01,
+        "schedule": "random",
+        "fraction": 0.5,
+    },
     "Adam, kept": {"optimizer": "adam", "learning_rate": 0.01, "optimizer_state": "kept"},
     "Adam, kept, subsampling": {
         "optimizer": "adam",

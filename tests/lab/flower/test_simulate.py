@@ -172,9 +172,16 @@ def test_two_runs_at_the_same_time_do_not_disturb_each_other(
 
 
 def _flower(
-    *, events: list[dict[str, Any]], summary: bool = True, status: RunStatus | Exception = COMPLETED
+    *,
+    events: list[dict[str, Any]],
+    summary: bool = True,
+    status: RunStatus | Exception = COMPLETED,
+    log: str = "",
 ) -> Callable[..., RunStatus]:
-    def run_app(*, config: dict[str, Any], watch: Callable[[], None], **_: Any) -> RunStatus:
+    def run_app(
+        *, config: dict[str, Any], watch: Callable[[], None], log_path: Path, **_: Any
+    ) -> RunStatus:
+        log_path.write_text(log)
         folder = Path(config["run-dir"])
         for event in events:
             with (folder / "metrics.jsonl").open("a") as file:
@@ -217,6 +224,14 @@ def test_events_are_passed_on_whole_and_once(
         (
             _flower(events=[START, END], status=RunStatus("finished:stopped", "")),
             "Flower's run status is finished:stopped",
+        ),
+        (
+            _flower(
+                events=[],
+                status=RunStatus("finished:failed", "An error was encountered."),
+                log="Exception: The current node timed out during startup. This could happen …",
+            ),
+            "Ray did not start within its time limit, as on a very busy machine: run it again",
         ),
         (_flower(events=[START], status=EngineError("SuperLink ended")), "SuperLink ended"),
         (

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.flower import simulation_engine
 from lab.flower.simulation_engine import EngineError, _SimulationProcess, run_app
 from operation import process_group
 from operation.flower.control_api import pack
 from tests.fake_clock import FakeClock
-from tests.processes import wait_until
+from tests.processes import descendants, listening_addresses, wait_until
 
 pytestmark = pytest.mark.timing
 
@@ -131,6 +132,63 @@ def test_a_superlink_that_dies_ends_the_run_with_an_error(
         stub(tmp_path, lambda: _kill_child("operation.flower.simulation_superlink"))
 
     assert "Created run" in (tmp_path / "flower.log").read_text()
+
+
+# What another user can send: a first question to Ray's store of everything that it runs.
+STRANGER = """
+import sys
+from ray._raylet import GcsClient
+print(GcsClient(address=sys.argv[1]).internal_kv_keys(b"", None))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not process_group.VISIBLE, reason="Linux shows who listens where")
+def test_flower_and_ray_listen_on_loopback_and_turn_strangers_away(
+    tmp_path: Path, stub: Callable[..., object]
+) -> None:
+    listening: dict[str, set[str]] = {}
+    stranger: list[subprocess.CompletedProcess[str]] = []
+
+    def look() -> None:
+        metrics = tmp_path / "metrics.jsonl"
+        if not metrics.exists() or "evaluation" not in metrics.read_text():
+            return  # not all actors have been asked yet
+        listening.update(listening_addresses(descendants(os.getpid())))
+        (gcs,) = [address for address in listening if "gcs_server" in listening[address]]
+        ours = {name for name in os.environ if name.startswith("RAY_AUTH")}
+        stranger.append(
+            subprocess.run(
+                [sys.executable, "-c", STRANGER, gcs.replace("::ffff:", "")],
+                env={key: value for key, value in os.environ.items() if key not in ours},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=300,
+            )
+        )
+        raise EngineError("seen enough")
+
+    with pytest.raises(EngineError, match="seen enough"):
+        stub(tmp_path, look)
+
+    hosts = {address.rpartition(":")[0] for address in listening}
+    programs = {name for names in listening.values() for name in names}
+    assert {"gcs_server", "raylet"} <= programs  # so it was Ray that was looked at
+    assert {host.replace("::ffff:", "") for host in hosts} == {"127.0.0.1"}
+    assert stranger[0].returncode != 0
+    assert "AuthenticationError" in stranger[0].stderr
+
+
+def test_a_ray_cluster_is_joined_as_its_users_have_set_it_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = simulation_engine._environment(tmp_path)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.7:6379")
+    joined = simulation_engine._environment(tmp_path)
+
+    changed = {name for name in alone if alone[name] != joined.get(name)}
+    assert changed == {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"}
 
 
 @pytest.mark.slow

@@ -1,16 +1,22 @@
 """The documentation's pages are made from results files, and say where the paper is not met."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
-from lab.commands.report_command import pages, report
+from lab.commands.report_command import README_CURVES, README_PLOT, pages, report
 from lab.experiments import ExperimentError
 from lab.results.ablation_blocks import with_blocks
 from lab.results.findings import findings
 from lab.results.page import page
+from lab.results.plots.curves import curves
+from lab.results.plots.readme_plot import EXPERIMENT as README_EXPERIMENT
+from lab.results.plots.readme_plot import METHODS, digest
+from lab.results.result import results
 from lab.sweep import Request, RunFolder
 from tests.lab.conftest import tiny
 from tests.lab.results.test_results import finished
@@ -19,8 +25,6 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 def some_results(**accuracies: tuple[float, ...]) -> dict[str, Any]:
-    from lab.results.result import results
-
     found: dict[str, Any] = json.loads(json.dumps(results(*finished(**accuracies), 12.0)))
     return found
 
@@ -138,6 +142,39 @@ def test_a_run_is_taken_over_with_its_plot(tmp_path: Path) -> None:
     assert (docs / "results.md").read_text() == pages(docs)["results.md"]
 
 
+def with_curves(run: Path, *methods: str) -> Path:
+    """Return a finished run of the README's experiment, with the curves of these methods."""
+    experiment = tiny().model_copy(update={"name": README_EXPERIMENT})
+    folder = RunFolder.for_request(Request(experiment, "laptop"), run)
+    ours, records = finished(feddc=(0.9, 0.8), fedavg_1=(0.8, 0.8), fedavg_b=(0.7, 0.6))
+    made = json.loads(json.dumps(results(ours, records, 1.0))) | {"experiment": experiment.name}
+    folder.write("results.json", made)
+    drawn = [curve for curve in curves(ours, records) if curve["method"] in methods]
+    folder.write("curves.json", {"curves": drawn})
+    return folder.path
+
+
+def test_the_readmes_plot_is_drawn_with_the_run_it_shows(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    assert report([with_curves(tmp_path / "run", *METHODS, "central")], docs) == 0
+    kept = json.loads((docs / "results" / README_CURVES).read_text())["curves"]
+    assert [curve["method"] for curve in kept] == [*METHODS]
+    drawn_from = Image.open(docs / "results" / README_PLOT).text["Source"]
+    made = json.loads((docs / "results" / f"{README_EXPERIMENT}.json").read_text())
+    assert drawn_from == digest(made, kept)
+    kept[0]["test"][-1][-1] += 0.1
+    assert drawn_from != digest(made, kept)
+
+
+def test_a_run_without_a_method_of_the_readmes_plot_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    docs = tmp_path / "docs"
+    assert report([with_curves(tmp_path / "run", "feddc", "fedavg-1")], docs) == 2
+    assert "needs the methods fedavg-b too" in capsys.readouterr().err
+    assert not docs.exists()
+
+
 def test_an_unfinished_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = RunFolder.for_request(Request(tiny(), "laptop"), tmp_path / "run")
     assert report([folder.path], tmp_path / "docs") == 2
@@ -180,3 +217,52 @@ def test_verdicts_are_counted_from_the_studies_a_page_shows_each_comparison_once
 def test_the_pages_are_what_the_committed_results_make_of_them() -> None:
     for name, text in pages(DOCS).items():
         assert (DOCS / name).read_text("utf-8") == text, f"run `feddc lab report` for docs/{name}"
+
+
+def test_the_readmes_plot_is_drawn_from_the_committed_results() -> None:
+    made = json.loads((DOCS / "results" / f"{README_EXPERIMENT}.json").read_text("utf-8"))
+    kept = json.loads((DOCS / "results" / README_CURVES).read_text("utf-8"))["curves"]
+    drawn_from = Image.open(DOCS / "results" / README_PLOT).text["Source"]
+    assert drawn_from == digest(made, kept), "run `feddc lab report`"
+    # The curves are of the same run as the table: they end where it does.
+    rows = {row["method"]: row for row in made["rows"]}
+    for curve in kept:
+        values = rows[curve["method"]]["aggregate"]["values"]
+        mean, low, high = curve["test"][-1][-3:]
+        assert (low, high) == (min(values), max(values)), curve["method"]
+        assert mean == pytest.approx(sum(values) / len(values), abs=0.001)
+
+
+def test_the_readmes_counts_are_those_of_the_ablations() -> None:
+    text = " ".join((DOCS.parent / "README.md").read_text("utf-8").split())
+    counts = (DOCS / "when-it-helps.md").read_text("utf-8")
+    for baseline, sentence in (
+        ("b", "ahead of FedAvg(b) in {1} of {0} comparisons and behind in {2}"),
+        ("1", "against FedAvg(1) it was ahead in {1} of {0} and behind in {2}"),
+    ):
+        line = rf"Against FedAvg\({baseline}\), of (\d+) comparisons: ahead in (\d+), .* in (\d+)\."
+        found = re.search(line, counts)
+        assert found is not None
+        assert sentence.format(*found.groups()) in text
+
+
+def test_the_readmes_medical_images_are_undecided_as_it_says() -> None:
+    made = [json.loads(path.read_text("utf-8")) for path in (DOCS / "results").glob("*.json")]
+    medical = [one for one in made if one["settings"]["dataset"] in ("brain-mri", "chest-xray")]
+    gains = [gain for one in medical for gain in one["gains"] if gain["over"] == "fedavg-b"]
+    assert len(gains) >= 3
+    assert {gain["verdict"] for gain in gains} == {"undecided"}
+
+
+def test_the_readmes_figures_are_those_of_the_plot() -> None:
+    made = json.loads((DOCS / "results" / f"{README_EXPERIMENT}.json").read_text("utf-8"))
+    text = " ".join((DOCS.parent / "README.md").read_text("utf-8").split())
+    gains = {gain["over"]: gain["gain"]["mean"] for gain in made["gains"]}
+    assert f"{gains['fedavg-b']:.1f} points above FedAvg with as many averages" in text
+    assert f"{gains['fedavg-1']:.1f} points above FedAvg with an average in every round" in text
+    assert f"With {made['settings']['examples']} images per hospital" in text
+    rows = {row["method"]: row["aggregate"]["values"] for row in made["rows"]}
+    assert "The order was the same in all three seeds" in text
+    seeds = [*zip(rows["feddc"], rows["fedavg-1"], rows["fedavg-b"], strict=True)]
+    assert len(seeds) == 3
+    assert all(feddc > every_round > rarely for feddc, every_round, rarely in seeds)
