@@ -44,7 +44,7 @@ def run(federation: Federation) -> None:
     trained = time.monotonic()
     log("the hospitals train one model with FedDC")
     outcome = federation.run(SETTINGS)
-    accuracies = Accuracies(alone, federation.aggregate_accuracies(outcome))
+    accuracies = Accuracies(alone, federation.aggregate_accuracies(SETTINGS, outcome))
     end = time.monotonic()
     report(outcome, accuracies)
     log(

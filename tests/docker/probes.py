@@ -24,20 +24,22 @@ class Victim:
 
 
 def inspect(project: Project, service: str) -> Any:
-    container = project.compose("ps", "--quiet", service).decode().strip()
-    return json.loads(docker("inspect", container))[0]
+    return json.loads(docker("inspect", project.container(service)))[0]
+
+
+def is_healthy(project: Project, service: str) -> bool:
+    return bool(inspect(project, service)["State"]["Health"]["Status"] == "healthy")
 
 
 def execute(project: Project, service: str, *command: str) -> str:
-    return project.compose("exec", "-T", service, *command).decode()
+    return project.execute(service, *command).decode()
 
 
 def inside(project: Project, service: str, script: str, *arguments: str, skip: str = "") -> Any:
     """Run one of this folder's scripts in a running container; return what it printed."""
     code = (HERE / script).read_bytes()
-    options = ["--env", f"FEDDC_SKIP={skip}"] if skip else []
-    command = ["exec", "-T", *options, service, "python", "-", *arguments]
-    return json.loads(project.compose(*command, data=code))
+    command = ["env", f"FEDDC_SKIP={skip}"] if skip else []
+    return json.loads(project.execute(service, *command, "python", "-", *arguments, data=code))
 
 
 def elsewhere(network: str, script: str, *arguments: str) -> Any:

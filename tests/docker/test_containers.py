@@ -9,7 +9,8 @@ import pytest
 
 from docker.local.accuracies import Accuracies, mean
 from docker.local.federation import DOCKER, SETTINGS, Federation, Project, docker
-from tests.docker.probes import Victim, elsewhere, execute, inside, inspect
+from tests.docker.probes import Victim, elsewhere, execute, inside, inspect, is_healthy
+from tests.processes import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(3600)]
 
@@ -39,7 +40,11 @@ def test_every_container_is_hardened(part: tuple[Project, str]) -> None:
     assert host["Memory"] > 0
     assert host["PidsLimit"] > 0
     assert int(facts["Config"]["User"].split(":")[0]) > 10000
-    assert facts["State"]["Health"]["Status"] == "healthy"
+    wait_until(lambda: is_healthy(*part), seconds=1200)
+    assert host["MemorySwap"] == host["Memory"]  # none of it in the machine's swap
+    limits = {limit["Name"]: limit["Hard"] for limit in host["Ulimits"]}
+    assert limits["core"] == 0
+    assert 0 < limits["nofile"] <= 16384
     assert not any("docker.sock" in mount["Source"] for mount in facts["Mounts"])
 
 
@@ -153,9 +158,11 @@ def test_the_supernode_is_given_two_sockets_and_the_connections_key(hospital: Pr
     }
 
 
-def test_hostile_code_in_the_supernode_reaches_nobody(
-    federation: Federation, hospital: Project, victim: Victim, machine: Victim
+@pytest.mark.parametrize("service", ["supernode", "agent"])
+def test_hostile_code_without_a_network_reaches_nobody(
+    service: str, federation: Federation, hospital: Project, victim: Victim, machine: Victim
 ) -> None:
+    """Shipped by the coordinator in the supernode, or brought in by hostile data in the agent."""
     described = json.loads(docker("network", "inspect", federation.network))[0]
     gateway = described["IPAM"]["Config"][0]["Gateway"]
     coordinator = next(
@@ -191,7 +198,7 @@ def test_hostile_code_in_the_supernode_reaches_nobody(
         "names": ["victim", "coordinator.test", "example.org"],
         "resolvers": ["127.0.0.11", "127.0.0.1", "1.1.1.1", victim.address, gateway],
     }
-    hostile = inside(hospital, "supernode", "hostile_network.py", json.dumps(more))
+    hostile = inside(hospital, service, "hostile_network.py", json.dumps(more))
     assert hostile["interfaces"] == ["lo"]
     assert hostile["routes"] == []
     assert hostile["reached"] == []
@@ -295,10 +302,10 @@ def test_the_three_hospitals_train_a_model_better_than_each_ones_own(
     assert (outcome["legs"], outcome["hand_overs"], outcome["aggregations"]) == (12, 8, 4)
     assert (outcome["lost_chains"], outcome["missed_rounds"]) == (0, 0)
     audit = execute(federation.hospitals["Anna"], "agent", "feddc", "hospital", "audit")
-    assert "16 lines, complete and in order." in audit
+    assert "24 lines, complete and in order." in audit
     accuracies = Accuracies(
-        federation.train_alone(SETTINGS), federation.aggregate_accuracies(outcome)
+        federation.train_alone(SETTINGS), federation.aggregate_accuracies(SETTINGS, outcome)
     )
     accuracies.check()
-    assert mean(accuracies.aggregate) == pytest.approx(outcome["mean_held_out_accuracy"])
+    assert outcome["mean_held_out_accuracy"] is None  # no figure leaves a hospital
     assert mean(accuracies.aggregate) > mean(accuracies.alone)

@@ -5,6 +5,7 @@ import importlib.util
 import json
 import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from protocol import __version__
 from server_app.study.compose import compose_file
@@ -38,13 +40,91 @@ def test_the_images_have_versions_that_the_project_allows(dependency: str) -> No
     assert wanted.specifier.contains(pinned()[wanted.name])
 
 
-def test_every_package_named_for_an_image_is_pinned() -> None:
-    for name in ("training.txt", "coordinator.txt", "courier.txt"):
-        assert set(lines(name)) <= set(pinned())
+LOCKED = ("training", "courier", "coordinator", "build", "sbom")
+
+
+@pytest.mark.parametrize("name", LOCKED)
+def test_every_package_of_an_image_has_one_version_and_hashes(name: str) -> None:
+    text = (DOCKER / "requirements" / f"{name}.txt").read_text()
+    assert "://" not in text, "an index's address"
+    entries = re.split(r"\n(?=\S)", re.sub(r"^#.*\n", "", text, flags=re.M).strip())
+    versions = {canonicalize_name(key): value for key, value in pinned().items()}
+    found = set()
+    for entry in entries:
+        package = Requirement(entry.split("\\")[0])
+        (specifier,) = package.specifier
+        assert specifier.operator == "=="
+        assert len(re.findall(r"--hash=sha256:[0-9a-f]{64}\b", entry)) > 0
+        assert versions.get(canonicalize_name(package.name), specifier.version) == specifier.version
+        found.add(canonicalize_name(package.name))
+    assert {canonicalize_name(wanted) for wanted in lines(f"{name}.in")} <= found
+    assert "triton" not in found
+
+
+def test_what_an_image_runs_with_is_what_the_tests_ran_with() -> None:
+    """Packages for building images need not be pinned besides; those in an image are."""
+    for name in ("training", "courier", "coordinator"):
+        text = (DOCKER / "requirements" / f"{name}.txt").read_text()
+        names = {canonicalize_name(key) for key in pinned()}
+        for line in re.findall(r"^[\w.-]+==.*?(?= \\)", text, re.M):
+            package = Requirement(line)
+            if package.marker is None or package.marker.evaluate({"sys_platform": "linux"}):
+                assert canonicalize_name(package.name) in names
 
 
 def test_the_courier_gets_no_torch() -> None:
-    assert lines("courier.txt") == ["flwr"]
+    assert lines("courier.in") == ["flwr"]
+    assert not re.search(r"^torch", (DOCKER / "requirements" / "courier.txt").read_text(), re.M)
+
+
+def test_every_package_is_installed_by_its_hash() -> None:
+    """The project's own wheel is the exception: it comes from the stage that built it."""
+    steps = re.findall(r"^RUN .*?(?<!\\)$", dockerfile(), re.M | re.S)
+    installs = [step for step in steps if "pip install" in step]
+    assert len(installs) == 9
+    for step in installs:
+        own = "--no-index" in step and step.rstrip().endswith("/wheel/*.whl")
+        assert own or ("--require-hashes" in step and "--only-binary :all:" in step), step
+
+
+def test_the_base_image_needs_a_digest() -> None:
+    assert "ARG BASE=python:3.11-slim-bookworm\n" in dockerfile()
+    (step,) = re.findall(r'^RUN (echo "\$BASE".*?(?<!\\))$', dockerfile(), re.M | re.S)
+
+    def built(**arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["/bin/sh", "-c", step],
+            env=dict(os.environ) | arguments,
+            capture_output=True,
+            text=True,
+        )
+
+    digest = "@sha256:" + 64 * "a"
+    assert built(BASE=f"python:3.11-slim-bookworm{digest}", UNPINNED_BASE="").returncode == 0
+    for base in ("python:3.11-slim-bookworm", f"python{digest[:-1]}", f"python{digest}0"):
+        refused = built(BASE=base, UNPINNED_BASE="")
+        assert refused.returncode == 1
+        assert f"BASE={base} has no digest" in refused.stderr
+    assert built(BASE="python:3.11-slim-bookworm", UNPINNED_BASE="1").returncode == 0
+
+
+def test_nginx_has_one_version() -> None:
+    assert re.search(r"^ARG NGINX=\d+\.\d+\.\d+-\S+$", dockerfile(), re.M)
+    assert "nginx=$NGINX nginx-common=$NGINX" in dockerfile()
+
+
+def test_every_image_lists_what_is_in_it() -> None:
+    images = re.findall(r"^FROM \w+ AS (\w+)$", dockerfile(), re.M)
+    listed = re.findall(r"image_sbom\.py (\w+)$", dockerfile(), re.M)
+    assert listed == [name for name in images if name in listed]
+    built = {
+        service["build"]["target"]
+        for side in ("hospital", "coordinator")
+        for service in compose(DOCKER / side / "compose.yaml")["services"].values()
+    }
+    assert set(listed) == built
+    makefile = (ROOT / "Makefile").read_text()
+    assert f"IMAGES = {' '.join(listed)}\n" in makefile
 
 
 def test_an_image_is_made_of_the_packages_and_of_nothing_else() -> None:
@@ -55,12 +135,13 @@ def test_an_image_is_made_of_the_packages_and_of_nothing_else() -> None:
     names = {name.removesuffix("/") for line in copied for name in line.split()}
     files = {"pyproject.toml", "README.md", "LICENSE"}
     template = "docker/coordinator/compose.yaml"  # in the wheel
-    requirements = {"docker/requirements", "docker/requirements/constraints.txt"}
+    names = {"docker/requirements" if "requirements" in name else name for name in names}
+    requirements = {"docker/requirements", "docker/image_sbom.py"}
     assert names == packages | files | requirements | {template}
     ignore = (ROOT / ".dockerignore").read_text().splitlines()
     allowed = {line[1:] for line in ignore if line.startswith("!")}
     assert "*" in ignore
-    assert allowed == packages | files | {"docker/requirements", template}
+    assert allowed == packages | files | requirements | {template}
 
 
 def compose(path: Path) -> Any:
