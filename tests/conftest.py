@@ -20,7 +20,7 @@ from protocol.messages import (
     Reply,
     Request,
     TrainLeg,
-    decode_reply,
+    decode_signed_reply,
     decode_signed_request,
 )
 from protocol.records import from_records
@@ -76,7 +76,7 @@ class RecordingGrid(InProcessGrid):
         reply = super()._deliver(message)
         if reply.has_content():
             position = message.metadata.dst_node_id - 100
-            self.replies.append((position, decode_reply(from_records(reply.content))))
+            self.replies.append((position, decode_signed_reply(from_records(reply.content))))
         return reply
 
     def legs(self) -> list[tuple[int, TrainLeg]]:

@@ -4,6 +4,8 @@ import time
 
 from operation.clock import Clock
 
+_START = 1_800_000_000.0  # some day in 2027
+
 
 class FakeClock(Clock):
     """Stands still until something sleeps or the test moves it."""
@@ -13,6 +15,9 @@ class FakeClock(Clock):
 
     def now(self) -> float:
         return self.time
+
+    def utc(self) -> float:
+        return _START + self.time
 
     def sleep(self, seconds: float) -> None:
         self.time += seconds

@@ -1,7 +1,9 @@
 """Real processes in tests: free ports, waiting for an event, and which processes live."""
 
+import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.processes import free_port as free_port  # for the tests
@@ -22,6 +24,33 @@ def children(pid: int) -> list[int]:
         return [int(number) for line in lines for number in line.read_text().split()]
     except OSError:
         return []
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes that a process and its children have started and that live."""
+    found = children(pid)
+    return found + [pid for child in found for pid in descendants(child)]
+
+
+def listening_addresses(pids: list[int]) -> dict[str, set[str]]:
+    """Return the addresses, HOST:PORT, at which these processes listen, with their names."""
+    programs: dict[str, set[str]] = {}  # by the number of a socket
+    for pid in pids:
+        with suppress(OSError):
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+            for entry in Path(f"/proc/{pid}/fd").iterdir():
+                programs.setdefault(str(entry.readlink()), set()).add(name)
+    found: dict[str, set[str]] = {}
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            fields = line.split()
+            names = programs.get(f"socket:[{fields[9]}]")
+            if fields[3] == "0A" and names:  # LISTEN
+                host, port = fields[1].split(":")
+                words = [bytes.fromhex(host[at : at + 8])[::-1] for at in range(0, len(host), 8)]
+                address = f"{socket.inet_ntop(family, b''.join(words))}:{int(port, 16)}"
+                found.setdefault(address, set()).update(names)
+    return found
 
 
 def is_alive(pid: int) -> bool:

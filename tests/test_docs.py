@@ -162,6 +162,18 @@ def test_shown_commands_exist_and_take_their_options(page: Path) -> None:
             assert assignment.partition("=")[0] in known, f"{page.name}: --set {assignment}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_shown_make_targets_and_modules_exist(page: Path) -> None:
+    makefile = read(ROOT / "Makefile")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    text = read(page)
+    shown = re.findall(r"`(?:[A-Z]+=\S+ )?make ([a-z-]+)", text)
+    shown += re.findall(r"^make ([a-z-]+)", "\n".join(b for _, b in FENCE.findall(text)), re.M)
+    assert set(shown) <= targets, page.name
+    for module in re.findall(r"python3? -m ((?:benchmarks|tests|server_app)[\w.]*)", text):
+        assert (ROOT / f"{module.replace('.', '/')}.py").exists(), f"{page.name}: {module}"
+
+
 def test_commands_are_found_in_the_docs() -> None:
     found = [words[0] for words, is_whole in shown_commands(DOCS / "simulation.md") if is_whole]
     assert len(found) >= 5
@@ -183,6 +195,42 @@ def test_the_library_example_runs_and_prints_what_the_page_says() -> None:
     # Accuracy in steps of the 114 test patients; other CPUs may differ by one.
     said = float(printed.splitlines()[1].rpartition(" ")[2])
     assert float(accuracy.rpartition(" ")[2]) == pytest.approx(said, abs=0.02)
+
+
+def test_the_hospitals_data_example_is_a_valid_section(tmp_path: Path) -> None:
+    from client_app.configuration import Configuration
+
+    (section,) = blocks(DOCS / "hospital.md", "toml")
+    path = tmp_path / "hospital.toml"
+    path.write_text(f'[hospital]\nname = "St Mary"\n\n{section}', encoding="utf-8")
+    data = Configuration.read(path).data
+    assert (data.dataset, data.label_column) == ("csv", "diagnosis")
+    assert data.classes == ["healthy", "sick"]
+
+
+def test_the_engines_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks(DOCS / "lab.md", "python")
+    out = StringIO()
+    with redirect_stdout(out):
+        exec(compile(example, "lab.md", "exec"), {"__name__": "example"})  # noqa: S102 (our own)
+    *_, last = out.getvalue().splitlines()
+    assert re.search(r"accuracy=0\.\d+.* [a-z-]+ \d+ client-rounds per second$", last)
+
+
+@pytest.mark.slow
+def test_the_in_process_example_prints_what_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks(DOCS / "simulation.md", "python")
+    said = re.search(r"It printed (0\.\d+)…", read(DOCS / "simulation.md"))
+    assert said is not None
+    out = StringIO()
+    with redirect_stdout(out):
+        exec(compile(example, "page", "exec"), {"__name__": "example"})  # noqa: S102 (our own)
+    # In steps of the 360 test images; another CPU's rounding may change some.
+    assert float(out.getvalue()) == pytest.approx(float(said[1]), abs=0.025)
 
 
 def test_the_plug_in_example_is_a_model_and_a_data_set() -> None:
@@ -230,6 +278,30 @@ def test_the_drawn_schedules_are_those_of_the_code() -> None:
         for leg in schedule.legs:
             signs[leg.last_round] = "A" if leg.ending is Ending.AGGREGATION else "h"
         assert drawn[name] == f"`{''.join(signs)}`", name
+
+
+# --- threat model ---------------------------------------------------------------------------------
+
+
+def test_every_test_that_the_threat_model_names_is_in_the_suite() -> None:
+    named = set(re.findall(r"`(test_\w+)`", read(DOCS / "threat-model.md"))) - {"test_unprotected"}
+    in_suite = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^def (test_\w+)", read(path), re.MULTILINE)
+    }
+    assert len(named) > 50
+    assert named - in_suite == set()
+    unprotected = {name for name in in_suite if name.startswith("test_unprotected")}
+    assert unprotected <= named
+
+
+def test_every_table_of_the_threat_model_has_every_attacker() -> None:
+    page = read(DOCS / "threat-model.md")
+    tables = re.findall(r"^\| attacker .*\n(?:\|.*\n)+", page, re.MULTILINE)
+    attackers = [re.findall(r"^\| ([^|]*?) \|", table, re.MULTILINE)[2:] for table in tables]
+    assert len(attackers) == 5
+    assert all(rows == attackers[0] for rows in attackers)
 
 
 # --- results --------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from learning.data import Examples, Partition
 from protocol import envelope
 from protocol.envelope import Context as Place
 from protocol.keys import SealingKey
-from protocol.messages import Trained, TrainLeg, decode_reply, decode_signed_request
+from protocol.messages import Trained, TrainLeg, decode_signed_reply, decode_signed_request
 from protocol.model_bytes import ModelState
 from protocol.records import from_records, to_records
 from strategies.feddc import FedDC
@@ -27,6 +27,7 @@ from tests.attacks.study import (
     CLASSES,
     FEATURES,
     NAMES,
+    POLICY,
     VICTIM,
     Experiment,
     Study,
@@ -115,7 +116,7 @@ class Recorded(InProcessGrid):
     def all_but_models_to_aggregate(self) -> list[bytes]:
         """Return what passed, but for the models that the coordinator is meant to read."""
         last = max(request.leg for _, request in self.legs())
-        replies = [(data, decode_reply(data)) for _, data in self.to_coordinator]
+        replies = [(data, decode_signed_reply(data)) for _, data in self.to_coordinator]
         passed = [
             data
             for data, reply in replies
@@ -134,7 +135,7 @@ def recorded_run(*, sealed: bool = True, **changes: Any) -> Recorded:
     """Run the real FedDC over hospitals whose patients are canaries; hand-overs unless changed."""
     study = new_study()
     for name, canary in canaries().items():
-        policy = Policy.parse({"sealed": sealed}, source="test")
+        policy = Policy.parse(POLICY | {"sealed": sealed}, source="test")
         in_process(study, name, Partition(name, patients(canary), patients(canary, 8)), policy)
     grid = Recorded(study)
     settings: dict[str, Any] = {"daisy_period": 1, "aggregation_period": None}

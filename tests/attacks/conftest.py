@@ -14,7 +14,7 @@ from tests.attacks.study import VICTIM, real_agent, whole_study
 def siege() -> Iterator[Siege]:
     """A study whose victim is a real agent, one for all tests of a file."""
     study = whole_study()
-    settings: dict[str, Any] = {"maximum_request_bytes": MAXIMUM, "models": '["mlp"]'}
+    settings: dict[str, Any] = {"maximum_request_bytes": MAXIMUM, "models": '["mlp", "resnet18"]'}
     with real_agent(study, VICTIM, **settings) as agent:
         yield Siege(study, agent)
 

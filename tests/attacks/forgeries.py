@@ -38,8 +38,10 @@ def last_request(**changes: Any) -> Attack:
 def signed_by(
     identity: Identity, purpose: str = "request", request: Request | None = None
 ) -> Attack:
-    def attack(_: Experiment, honest: TrainLeg) -> bytes:
-        body = encode(request or honest)
+    def attack(experiment: Experiment, honest: TrainLeg) -> bytes:
+        study = experiment.study.roster.study
+        addressed = (request or honest).model_copy(update={"study": study, "hospital": VICTIM})
+        body = encode(addressed)
         return body + identity.sign(purpose, hashlib.sha256(body).digest())
 
     return attack
@@ -54,7 +56,8 @@ def resigned(change: Callable[[bytes], bytes]) -> Attack:
     """Change the header's text and sign the result."""
 
     def attack(experiment: Experiment, honest: TrainLeg) -> bytes:
-        header = change(encode(honest.model_copy(update={"payload": b""}))[8:])
+        bare = experiment.study.sign(honest.model_copy(update={"payload": b""}))[:-64]
+        header = change(bare[8:])
         body = MAGIC + len(header).to_bytes(4, "big") + header + honest.payload
         coordinator = experiment.study.coordinator
         return body + coordinator.sign("request", hashlib.sha256(body).digest())

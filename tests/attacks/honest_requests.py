@@ -7,8 +7,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from tests.attacks.scene import AGREED, ROUNDS, WITH_KEYS, scene
-from tests.attacks.study import CLASSES, FEATURES, NAMES
+from tests.attacks.scene import AGREED, AVERAGING, HANDING_OVER, ROUNDS, scene
+from tests.attacks.study import CLASSES, FEATURES, NAMES, VICTIM
 
 
 def may_be_accepted(data: bytes) -> bool:
@@ -18,8 +18,10 @@ def may_be_accepted(data: bytes) -> bool:
     fields = json.loads(text)
     if json.dumps(fields, sort_keys=True, separators=(",", ":")).encode() != text:
         return False
+    if (fields["study"], fields["hospital"]) != ("attacked", VICTIM):
+        return fields["kind"] == "hello" and fields["hospital"] == "*"
     if fields["kind"] == "hello":
-        return set(fields) == {"kind"}
+        return set(fields) == {"kind", "study", "hospital"}
     if data in scene().asked or data in scene().signed.values():
         return True
     experiment = fields["experiment"]
@@ -44,6 +46,7 @@ def is_within_policy(form: dict[str, Any], experiment: str) -> bool:
         form["experiment"] == experiment
         and form["roster"] == scene().study.roster.digest.hex()
         and form["sealed"] is True
+        and form["aggregate"] == "verified"
         and form["shape"] == [FEATURES]
         and form["classes"] >= CLASSES
         and 1 <= form["rounds"] <= 100_000
@@ -55,19 +58,17 @@ def is_within_policy(form: dict[str, Any], experiment: str) -> bool:
 
 def is_a_leg(fields: dict[str, Any], payload: bytes) -> bool:
     experiment, first, rounds = (fields[k] for k in ("experiment", "first_round", "local_rounds"))
-    keyed = experiment == WITH_KEYS
-    fits = (
-        experiment in AGREED
-        and fields["leg"] > (2 if keyed else 0)
-        and first >= 0 < rounds <= ROUNDS - first
-        and (fields["recipient"] is None or (keyed and fields["recipient"] in NAMES))
-    )
-    match fields["carries"]:
-        case "envelope":
-            return fits and keyed and fields["sealed_in"] == 2 and payload == scene().leg.payload
-        case "aggregate":
-            return fits and is_a_model(payload)
-    return False
+    leg, carries, recipient = fields["leg"], fields["carries"], fields["recipient"]
+    if (first, rounds) != (leg - 1, 1) or leg > ROUNDS:
+        return False
+    if fields["cohort"] is not None:
+        return False  # neither experiment averages securely
+    if experiment == AVERAGING:
+        return leg > 1 and carries == "aggregate" and recipient is None and is_a_model(payload)
+    # The other one hands over in every leg before the last.
+    fits = experiment == HANDING_OVER and 2 < leg < ROUNDS and recipient in NAMES
+    is_the_envelope = fields["sealed_in"] == 2 and payload == scene().leg.payload
+    return fits and carries == "envelope" and is_the_envelope
 
 
 def is_a_model(payload: bytes) -> bool:

@@ -56,8 +56,8 @@ DESCRIPTORS: dict[str, tuple[RefusalCode, Change]] = {
         Code.AGAINST_POLICY,
         training(model="linear", model_options="{}"),
     ),
-    "a model that is not installed": (Code.DESCRIPTOR_REFUSED, training(model="gpt")),
-    "a model by its path": (Code.DESCRIPTOR_REFUSED, training(model="../../evil.py")),
+    "a model that is not installed": (Code.AGAINST_POLICY, training(model="gpt")),
+    "a model by its path": (Code.AGAINST_POLICY, training(model="../../evil.py")),
     "a model that does not fit": (
         Code.DESCRIPTOR_REFUSED,
         training(model="resnet18", model_options="{}"),

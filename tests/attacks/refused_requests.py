@@ -9,6 +9,7 @@ agent.
 import numpy as np
 
 from protocol.messages import (
+    ANY_HOSPITAL,
     Announcement,
     Carries,
     Close,
@@ -17,6 +18,7 @@ from protocol.messages import (
     RefusalCode,
     SetUp,
     encode,
+    sign_request,
 )
 from protocol.model_bytes import ModelState
 from tests.attacks.forgeries import (
@@ -89,7 +91,7 @@ REQUESTS: dict[str, tuple[RefusalCode, Attack]] = {
     ),
     "with the last request's signature": (
         Code.BAD_SIGNATURE,
-        lambda e, honest: encode(honest) + e.study.sign(e.asked[VICTIM])[-64:],
+        lambda e, honest: e.study.sign(honest)[:-64] + e.study.sign(e.asked[VICTIM])[-64:],
     ),
     "a hello of a stranger": (Code.BAD_SIGNATURE, signed_by(STRANGER, request=Hello())),
     # Bytes changed in transit
@@ -120,6 +122,13 @@ REQUESTS: dict[str, tuple[RefusalCode, Attack]] = {
     "of an experiment in a folder": (
         Code.MALFORMED,
         resigned(lambda h: h.replace(b'"experiment":"', b'"experiment":"../', 1)),
+    ),
+    # For somebody else
+    "for another hospital": (Code.MISADDRESSED, lambda e, h: e.study.sign(h, "Cedar")),
+    "for any hospital": (Code.MISADDRESSED, lambda e, h: e.study.sign(h, ANY_HOSPITAL)),
+    "for another study": (
+        Code.MISADDRESSED,
+        lambda e, h: sign_request(h, e.study.coordinator, study="lungs", hospital=VICTIM),
     ),
     # Another place in the experiment
     "of an experiment nobody agreed to": (Code.UNKNOWN_EXPERIMENT, changed(experiment="e0")),
@@ -157,17 +166,38 @@ REQUESTS: dict[str, tuple[RefusalCode, Attack]] = {
         Code.MALFORMED,
         lambda e, _: SetUp(experiment="e0", payload=e.descriptor.to_bytes()),
     ),
-    "of no rounds": (Code.ROUNDS_REFUSED, changed(local_rounds=0)),
-    "of more rounds than agreed": (Code.ROUNDS_REFUSED, changed(local_rounds=ROUNDS + 1)),
-    "of rounds after the end": (Code.ROUNDS_REFUSED, changed(first_round=ROUNDS)),
+    "of no rounds": (Code.AGAINST_SCHEDULE, changed(local_rounds=0)),
+    "of more rounds than agreed": (Code.AGAINST_SCHEDULE, changed(local_rounds=ROUNDS + 1)),
+    "of rounds after the end": (Code.AGAINST_SCHEDULE, changed(first_round=ROUNDS)),
     "of rounds beyond the end": (
-        Code.ROUNDS_REFUSED,
+        Code.AGAINST_SCHEDULE,
         changed(first_round=ROUNDS - 1, local_rounds=2),
     ),
-    "of endless rounds": (Code.ROUNDS_REFUSED, changed(local_rounds=2**53 - 1)),
-    "of rounds that overflow": (Code.ROUNDS_REFUSED, changed(first_round=2**53 - 1)),
+    "of rounds trained before": (
+        Code.AGAINST_SCHEDULE,
+        lambda e, h: h.model_copy(update={"first_round": h.first_round - 1, "local_rounds": 1}),
+    ),
+    "of rounds trained before, to catch up": (
+        Code.AGAINST_SCHEDULE,
+        lambda e, h: h.model_copy(update={"first_round": h.first_round - 1, "local_rounds": 2}),
+    ),
+    "of a later leg with this one's rounds": (
+        Code.AGAINST_SCHEDULE,
+        lambda e, h: h.model_copy(update={"leg": h.leg + 1}),
+    ),
+    "of a leg after the last": (Code.AGAINST_SCHEDULE, changed(leg=ROUNDS + 1)),
+    "to be aggregated where the schedule hands over": (
+        Code.AGAINST_SCHEDULE,
+        changed(recipient=None),
+    ),
+    "with an aggregate where there was no aggregation": (
+        Code.AGAINST_SCHEDULE,
+        aggregate(ModelState.to_bytes),
+    ),
+    "of endless rounds": (Code.AGAINST_SCHEDULE, changed(local_rounds=2**53 - 1)),
+    "of rounds that overflow": (Code.AGAINST_SCHEDULE, changed(first_round=2**53 - 1)),
     "without a model": (
-        Code.MALFORMED,
+        Code.AGAINST_SCHEDULE,
         changed(carries=Carries.NOTHING, payload=b"", sealed_in=None),
     ),
     # Another way for the answer

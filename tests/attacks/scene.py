@@ -6,19 +6,18 @@ from functools import cache
 from client_app.hospital.hospital import Hospital
 from client_app.state.store import MappingStore
 from protocol.messages import (
-    Carries,
     Close,
     Hello,
     Refusal,
     RefusalCode,
     Reply,
     Request,
-    decode_reply,
+    decode_signed_reply,
 )
 from tests.attacks.study import NAMES, VICTIM, Experiment, in_process, new_study, partition
 
 ROUNDS = 20
-AGREED, WITH_KEYS = ("e1", "e2", "e3"), "e3"
+AGREED, HANDING_OVER, AVERAGING = ("e1", "e2", "e3", "e4"), "e3", "e4"
 
 KINDS = (
     *("hello", "set-up", "exchange-key-shares", "open-key-shares"),
@@ -29,23 +28,29 @@ KINDS = (
 class Scene:
     """A victim in the middle of things, and the honest request that each of them waits for.
 
-    It has agreed to three experiments: it is about to receive announcements in the first, key
-    shares in the second, and the envelope of leg 3 in the third. A fourth is about to be opened.
+    It has agreed to four experiments: it is about to receive announcements in the first, key shares
+    in the second, the envelope of leg 3 in the third, and the aggregate of leg 1 in the fourth,
+    which aggregates in every leg. A fifth is about to be opened.
     """
 
     def __init__(self) -> None:
         self.study = new_study()
         for seed, name in enumerate(NAMES):
             in_process(self.study, name, partition(name, seed))
-        self.announced, self.shared, self.training, self.new = (
-            Experiment(self.study, self.study.descriptor(rounds=ROUNDS)) for _ in range(4)
+        never = {"daisy_period": None, "aggregation_period": 1}
+        self.announced, self.shared, self.training, self.averaging, self.new = (
+            Experiment(self.study, self.study.descriptor(rounds=ROUNDS, **changes))
+            for changes in ({}, {}, {}, never, {})
         )
-        for begun in (self.announced, self.shared, self.training):
+        for begun in (self.announced, self.shared, self.training, self.averaging):
             begun.agree()
         self.shared.exchange_all()
         self.training.make_keys()
         self.training.leg()
         self.training.leg()
+        self.averaging.make_keys()
+        self.averaging.leg(**{name: self.averaging.request(name, recipient=None) for name in NAMES})
+        self.averaging.envelopes.clear()
         self.memory = dict(self.study.memories[VICTIM])
         self.asked = {p.request for p in self.study.passed if p.hospital == VICTIM}
         self.model = self.training.first_model.to_bytes()
@@ -56,13 +61,7 @@ class Scene:
             self.announced.exchange(),
             self.shared.open(VICTIM),
             self.leg,
-            self.training.request(
-                VICTIM,
-                carries=Carries.AGGREGATE,
-                sealed_in=None,
-                recipient=None,
-                payload=self.model,
-            ),
+            self.averaging.request(VICTIM, recipient=None),
             Close(experiment=self.training.id, payload=self.model),
         )
         self.honest = dict(zip(KINDS, requests, strict=True))
@@ -86,7 +85,7 @@ def answered(data: bytes) -> Reply:
     memory = dict(scene().memory)
     victim = scene().victim(memory)
     started = time.thread_time()
-    reply = decode_reply(victim.answer(data))
+    reply = decode_signed_reply(victim.answer(data))
     assert time.thread_time() - started < 1
     if isinstance(reply, Refusal):
         assert reply.code != RefusalCode.INTERNAL_ERROR

@@ -4,6 +4,7 @@ Hospitals are objects in this process or real agents behind their sockets. All t
 them and the coordinator is kept, as bytes.
 """
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -24,8 +25,10 @@ from client_app.hospital.policy import Policy
 from client_app.hospital_folder import HospitalFolder
 from client_app.state.store import MappingStore
 from learning.data import Examples, Partition
+from learning.models import ModelError
 from learning.settings import TrainingSettings
 from learning.trainer import Network, TaskSpec
+from operation.config import SettingsError
 from protocol.audit_head import AuditHead
 from protocol.bundle import from_bundle, to_bundle
 from protocol.descriptor import Descriptor
@@ -46,7 +49,8 @@ from protocol.messages import (
     SetUp,
     Trained,
     TrainLeg,
-    decode_reply,
+    decode_signed_reply,
+    is_reply_by,
     sign_request,
 )
 from protocol.model_bytes import ModelState
@@ -57,6 +61,13 @@ NAMES = ("Aspen", "Birch", "Cedar", "Durmast")
 VICTIM = "Birch"
 FEATURES, CLASSES, ROUNDS = 4, 2, 1000
 TRAINING: dict[str, Any] = {"model": "mlp", "model-options": '{"hidden": [3]}', "batch-size": 8}
+# What an operator leaves as it is; attacks open many experiments, which were approved before. These
+# ones average plainly; attacks on secure sums are in test_evil_coordinator_sums.py.
+POLICY: dict[str, Any] = {
+    "approval": "automatic",
+    "maximum-experiments": 1000,
+    "plain-aggregation": True,
+}
 R = TypeVar("R", bound=Reply)
 
 
@@ -93,16 +104,23 @@ class Study:
 
     def ask(self, name: str, request: Request | bytes) -> Reply:
         """Deliver a request, signed if it is not bytes yet, and keep what passes."""
-        data = request if isinstance(request, bytes) else self.sign(request)
+        data = request if isinstance(request, bytes) else self.sign(request, name)
         answer = self.hospitals[name].answer(data)
         self.passed.append(Passed(name, data, answer))
-        reply = decode_reply(answer)
+        assert is_reply_by(
+            self.identities[name].public,
+            answer,
+            study=self.roster.study,
+            hospital=name,
+            request=hashlib.sha256(data).digest(),
+        )
+        reply = decode_signed_reply(answer)
         if reply.audit is not None:
             self.heads[name] = reply.audit
         return reply
 
-    def sign(self, request: Request) -> bytes:
-        return sign_request(request, self.coordinator)
+    def sign(self, request: Request, name: str = VICTIM) -> bytes:
+        return sign_request(request, self.coordinator, study=self.roster.study, hospital=name)
 
     def descriptor(self, **changes: Any) -> Descriptor:
         """Return the descriptor of a new experiment, with changes."""
@@ -111,7 +129,7 @@ class Study:
             "experiment": f"e{self.opened}",
             "rounds": ROUNDS,
             "daisy_period": 1,
-            "aggregation_period": 10,
+            "aggregation_period": None,
             "init": "shared",
             "shape": (FEATURES,),
             "classes": CLASSES,
@@ -119,8 +137,14 @@ class Study:
             "training_seed": b"training" * 4,
             "sealed": True,
             "roster": self.roster.digest,
+            "first_model_is_given": True,  # so that tests can choose it
         }
-        return Descriptor(**(fields | changes))
+        fields |= changes
+        if fields["init"] == "own":
+            fields["first_model_is_given"] = False
+        elif "first_model" not in fields:
+            fields["first_model"] = first_model(fields).digest()
+        return Descriptor(**fields)
 
     def experiment(self, **changes: Any) -> "Experiment":
         """Open an experiment and make its keys, honestly."""
@@ -138,7 +162,7 @@ class Experiment:
         self.study = study
         self.descriptor = descriptor
         self.id = descriptor.experiment
-        self.first_model = first_model(descriptor)
+        self.first_model = first_model(vars(descriptor))
         self.legs = 0
         self.announced: dict[str, bytes] = {}
         self.key_shares: dict[str, dict[str, bytes]] = {}
@@ -187,10 +211,11 @@ class Experiment:
     def request(self, name: str, **changes: Any) -> TrainLeg:
         """Return the next honest request for a hospital, with changes."""
         envelope = self.envelopes.get(name)
+        number = changes.get("leg", self.legs + 1)
         fields: dict[str, Any] = {
             "experiment": self.id,
-            "leg": self.legs + 1,
-            "first_round": self.legs,
+            "leg": number,
+            "first_round": number - 1,
             "local_rounds": 1,
             "carries": Carries.AGGREGATE if envelope is None else Carries.ENVELOPE,
             "sealed_in": None if envelope is None else self.legs,
@@ -233,9 +258,13 @@ def expect(kind: type[R], reply: Reply) -> R:
     return reply
 
 
-def first_model(descriptor: Descriptor) -> ModelState:
-    settings = TrainingSettings.parse(descriptor.training, source="test")
-    network = Network(settings, TaskSpec(descriptor.shape, descriptor.classes), seed=1)
+def first_model(fields: Mapping[str, Any]) -> ModelState:
+    """Return the first model of a descriptor with these fields."""
+    try:
+        settings = TrainingSettings.parse(fields["training"], source="test")
+        network = Network(settings, TaskSpec(fields["shape"], fields["classes"]), seed=1)
+    except (SettingsError, ModelError):
+        return ModelState({})  # no descriptor that anybody agrees to
     return ModelState(*network.arrays())
 
 
@@ -257,7 +286,7 @@ def new_study(names: tuple[str, ...] = NAMES) -> Study:
     return Study(coordinator, identities, Roster.make("attacked", 1, coordinator.public, members))
 
 
-def in_process(study: Study, name: str, own: Partition, policy: Policy | None = None) -> Hospital:
+def in_process(study: Study, name: str, own: Partition, chosen: Policy | None = None) -> Hospital:
     """Add a hospital to the study that runs in this process."""
     memory: dict[str, bytes] = {}
     hospital = Hospital(
@@ -266,10 +295,25 @@ def in_process(study: Study, name: str, own: Partition, policy: Policy | None = 
         MappingStore(memory),
         identity=study.identities[name],
         roster=study.roster,
-        policy=policy or Policy.parse({}, source="test"),
+        policy=chosen or policy(),
     )
     study.hospitals[name], study.memories[name] = hospital, memory
     return hospital
+
+
+def policy(**changes: Any) -> Policy:
+    """Return the policy of a victim, with changes."""
+    changed = {key.replace("_", "-"): value for key, value in changes.items()}
+    return Policy.parse(POLICY | changed, source="test")
+
+
+def alone(patients_here: Examples, **changes: Any) -> Study:
+    """Return a study in which only the victim's data matter; `changes` are of all policies."""
+    study = new_study()
+    for seed, name in enumerate(NAMES):
+        own = patients_here if name == VICTIM else examples(8, seed)
+        in_process(study, name, Partition(name, own, examples(8, seed)), policy(**changes))
+    return study
 
 
 # --- a real agent ---------------------------------------------------------------------------------
@@ -332,7 +376,12 @@ def real_agent(study_of: Study, name: str, **settings: object) -> Iterator[Agent
         (folder.path / "data").mkdir(mode=0o700)
         (folder.path / "data" / "records.csv").write_text("\n".join(lines))
         text = folder.configuration.read_text()
-        for key, value in settings.items():
+        given: dict[str, object] = {
+            "approval": '"automatic"',
+            "maximum_experiments": 1000,
+            "plain_aggregation": "true",
+        }
+        for key, value in (given | settings).items():
             before, found, after = text.partition(f"\n{key.replace('_', '-')} = ")
             assert found, key
             text = f"{before}{found}{value}\n{after.partition(chr(10))[2]}"

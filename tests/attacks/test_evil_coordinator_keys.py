@@ -11,7 +11,7 @@ import pytest
 
 from protocol.bundle import from_bundle, to_bundle
 from protocol.keys import Identity, SealingKey
-from protocol.membership import Announced, announce, seal_key_shares
+from protocol.membership import PAIR_SECRET_BYTES, Announced, announce, seal_key_shares
 from protocol.messages import (
     Announcement,
     Close,
@@ -108,7 +108,8 @@ def sealed_key_share(of: Experiment, identity: Identity, name: str, **changes: A
         "generation": of.secret("generation-digest"),
         "announcements": [Announced.from_bytes(n, d) for n, d in of.announced.items()],
     }
-    return seal_key_shares(bytes(32), identity, name=name, **(place | changes))[VICTIM]
+    secrets = dict.fromkeys(of.announced, bytes(PAIR_SECRET_BYTES))
+    return seal_key_shares(bytes(32), secrets, identity, name=name, **(place | changes))[VICTIM]
 
 
 KEY_SHARES: dict[str, Callable[[Experiment], dict[str, bytes]]] = {

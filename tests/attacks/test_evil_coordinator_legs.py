@@ -9,9 +9,8 @@ from client_app.hospital.policy import Policy
 from client_app.hospital.refusal import Refused
 from client_app.state.audit_report import read_audit
 from learning.data import Examples, Partition
-from protocol.messages import Refusal, Trained, TrainLeg
-from protocol.model_bytes import ModelState
-from tests.attacks.forgeries import aggregate, payload, resigned, sealed, signed_by
+from protocol.messages import Carries, Refusal, Trained, TrainLeg
+from tests.attacks.forgeries import payload, resigned, sealed, signed_by
 from tests.attacks.refused_requests import REQUESTS
 from tests.attacks.siege import Code, Siege, flipped
 from tests.attacks.study import VICTIM, examples, expect, in_process, refused, whole_study
@@ -38,7 +37,6 @@ def test_what_a_request_is_refused_for_is_the_one_thing_changed(siege: Siege) ->
         payload(lambda data: data),
         # Any member can forge towards another: docs/threat-model.md.
         sealed(),
-        aggregate(ModelState.to_bytes),
     ):
         experiment = siege.running()
         honest = experiment.request(VICTIM)
@@ -99,12 +97,13 @@ def test_the_same_bytes_again_get_the_same_answer_and_nothing_is_trained_twice(
 def test_all_hand_overs_routed_to_one_hospital(siege: Siege) -> None:
     # The default policy allows twice a fair share and four standard deviations of bad luck.
     experiment = siege.study.experiment()
-    model = experiment.first_model.to_bytes()
 
-    def hand_over(leg: int, recipient: str) -> TrainLeg:
-        return experiment.request(
-            VICTIM, leg=leg, first_round=leg, recipient=recipient, payload=model
-        )
+    def hand_over(leg: int, recipient: str) -> TrainLeg | bytes:
+        if leg == 1:
+            return experiment.request(VICTIM, recipient=recipient)
+        experiment.legs = leg - 1
+        carries = {"carries": Carries.ENVELOPE, "sealed_in": leg - 1}
+        return sealed()(experiment, experiment.request(VICTIM, recipient=recipient, **carries))
 
     for leg in range(1, 50):
         reply = siege.study.ask(VICTIM, hand_over(leg, "Aspen"))

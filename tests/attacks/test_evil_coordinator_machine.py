@@ -37,7 +37,8 @@ def test_a_body_of_two_gigabytes_is_not_read(siege: Siege) -> None:
     siege.running().leg()
     lines, verdict = read_audit(siege.agent.folder)
     refusals = [json.loads(line)["reply"].get("refusal") for line in lines]
-    assert (refusals.count(RefusalCode.TOO_LARGE), verdict.broken) == (3, None)
+    assert verdict.broken is None
+    assert refusals.count(RefusalCode.TOO_LARGE) <= 1  # one line a minute, with their number
 
 
 def sent_raw(agent: Agent, head: str, body: bytes) -> str:

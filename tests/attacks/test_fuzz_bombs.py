@@ -13,7 +13,6 @@ from protocol.messages import (
     RefusalCode,
     SetUp,
     TrainLeg,
-    encode,
 )
 from tests.attacks.scene import answered, scene
 from tests.attacks.study import TRAINING, VICTIM
@@ -117,6 +116,6 @@ def test_a_bomb_is_refused_in_a_second(bomb: str) -> None:
 
 
 def test_a_long_body_that_nobody_signed_is_refused_in_a_second() -> None:
-    reply = answered(encode(leg_with(os.urandom(MEGABYTE) * 32)) + bytes(64))
+    reply = answered(scene().study.sign(leg_with(os.urandom(MEGABYTE) * 32))[:-64] + bytes(64))
     assert isinstance(reply, Refusal)
     assert reply.code == RefusalCode.BAD_SIGNATURE

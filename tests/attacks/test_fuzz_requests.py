@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learning.settings import TrainingSettings
-from protocol.messages import MAGIC, Refusal, RefusalCode, Request, encode
+from protocol.messages import MAGIC, Refusal, RefusalCode, Request
 from tests.attacks.honest_requests import may_be_accepted
 from tests.attacks.scene import KINDS, answered, scene
 from tests.attacks.study import FEATURES, NAMES, TRAINING
@@ -116,7 +116,8 @@ def written(draw: st.DrawFn, fields: dict[str, Any]) -> bytes:
 
 
 def header_of(request: Request) -> dict[str, Any]:
-    header: dict[str, Any] = json.loads(encode(request.model_copy(update={"payload": b""}))[8:])
+    bare = scene().study.sign(request.model_copy(update={"payload": b""}))
+    header: dict[str, Any] = json.loads(bare[8:-64])
     return header
 
 

@@ -20,7 +20,7 @@ from protocol.messages import (
     SetUp,
     Trained,
     TrainLeg,
-    decode_reply,
+    decode_signed_reply,
     decode_signed_request,
 )
 from protocol.model_bytes import ModelState
@@ -178,11 +178,11 @@ def test_a_request_names_its_recipient_and_no_other_hospital() -> None:
     delivered = [(name, request) for name, request in grid.legs() if request.sealed_in]
     assert delivered
 
-    for _, data in grid.to_hospitals:
+    for hospital, data in grid.to_hospitals:
         request = decode_signed_request(data)
         if isinstance(request, TrainLeg):
             named = {member for member in NAMES if member.encode() in data}
-            assert named == ({request.recipient} if request.recipient else set())
+            assert named == {hospital, request.recipient or hospital}
     for name, request in delivered:
         # The head of an audit log that it echoes is the hospital's own.
         assert request.seen is not None
@@ -193,7 +193,7 @@ def test_a_request_names_its_recipient_and_no_other_hospital() -> None:
 
 def test_envelopes_of_one_leg_all_have_one_length() -> None:
     grid = recorded_run()
-    replies = [reply for _, data in grid.to_coordinator if (reply := decode_reply(data))]
+    replies = [reply for _, data in grid.to_coordinator if (reply := decode_signed_reply(data))]
     sizes: dict[int, set[int]] = {}
     for reply in replies:
         if isinstance(reply, Trained):
@@ -233,7 +233,6 @@ def test_a_hospital_gets_one_model_of_a_leg_and_can_compare_no_two() -> None:
             experiment.request(
                 VICTIM,
                 leg=leg,
-                first_round=leg,
                 carries=Carries.ENVELOPE,
                 sealed_in=1,
                 payload=sent[sender].payload,

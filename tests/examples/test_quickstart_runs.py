@@ -43,21 +43,25 @@ def test_flwr_run_runs_it_and_shows_the_result(tmp_path: Path) -> None:
             "RAY_TMPDIR": str(home),
             "SPT_NOENV": "1",  # Ray's workers would write their title over FLWR_HOME
         }
-        done = subprocess.run(
-            [
-                *("flwr", "run", str(FOLDER), "--stream"),
-                "--federation-config",
-                f"num-supernodes={NODES} client-resources-num-cpus=1 init-args-num-cpus=1",
-                "--run-config",
-                f"num-server-rounds={ROUNDS} aggregation-period={B} model-file='{model_file}'",
-            ],
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=900,
-        )
+        command = [
+            *("flwr", "run", str(FOLDER), "--stream"),
+            "--federation-config",
+            f"num-supernodes={NODES} client-resources-num-cpus=1 init-args-num-cpus=1",
+            "--run-config",
+            f"num-server-rounds={ROUNDS} aggregation-period={B} model-file='{model_file}'",
+        ]
+        for _ in range(20):  # Flower gives its SuperLink 15 s to start, too few on a busy machine
+            done = subprocess.run(
+                command,
+                env=environment,
+                cwd=tmp_path,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=900,
+            )
+            if "Failed to start local SuperLink" not in done.stderr:
+                break
     assert re.search(r"Accuracy of the final model: \d+\.\d%", done.stdout), done.stdout
     assert_is_algorithm_one(model_file)
 

@@ -68,7 +68,9 @@ def simulation(**changes: Any) -> Settings:
     """Return the settings of `feddc simulate` for the same experiment."""
     study = {key: value for key, value in STUDY.items() if key not in ("input-shape", "classes")}
     changed = {key.replace("_", "-"): value for key, value in changes.items()}
-    return Settings.from_run_config(SIMULATED | study | changed, source="test")
+    # Real hospitals average securely unless told otherwise, simulated ones if asked to.
+    defaults = SIMULATED | {"averaging": "secure"}
+    return Settings.from_run_config(defaults | study | changed, source="test")
 
 
 class Federation:
@@ -344,6 +346,9 @@ def write_data(place: Path, partition: Partition, classes: tuple[str, ...]) -> N
     changes = {
         "classes = []": f"classes = {json.dumps(list(classes))}",
         "standardise = true": "standardise = false",
+        # So that batches are the simulation's, and figures can be compared.
+        "private-streams = true": "private-streams = false",
+        "metrics = []": 'metrics = ["examples", "loss", "accuracy", "held-out"]',
         "test-fraction = 0.2": f"test-fraction = {len(partition.held_out) / count}",
     }
     for old, new in changes.items():

@@ -20,6 +20,10 @@ from tests.federation.federation import (
 
 pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.timing]
 
+# A hospital that is missing in the last hand-over before an aggregation takes a second model with
+# it, the one it should have handed on. Of four, two are too few for a secure sum.
+PLAIN: dict[str, object] = {"averaging": "plain"}
+
 # Long enough legs to be killed in: some seconds of training each.
 HEAVY = {"rounds": 900, "daisy_period": 100, "aggregation_period": 300}
 HEAVY_MODEL = {"model_options": '{"hidden": [300, 300]}'}
@@ -80,7 +84,7 @@ def cpu_seconds(study: Federation, kind: str, name: str) -> float:
 
 
 def test_an_agent_that_hangs_holds_nobody_up_for_long(study: Federation) -> None:
-    run = study.begin(*options(rounds=6))
+    run = study.begin(*options(rounds=6, **PLAIN))
     study.wait_for_leg(1)
     study.signal("agent", VICTIM, signal.SIGSTOP)
     outcome = study.ended(run)
@@ -108,7 +112,7 @@ def test_a_late_answer_is_used(study: Federation) -> None:
 
 
 def test_a_hospital_that_answers_garbage_is_named_and_left_out(study: Federation) -> None:
-    run = study.begin(*options(rounds=6))
+    run = study.begin(*options(rounds=6, **PLAIN))
     study.wait_for_leg(1)
     study.kill("agent", VICTIM)
     path = study.hospital(VICTIM) / "socket" / "agent.sock"
@@ -141,7 +145,7 @@ def test_a_hospital_that_answers_garbage_is_named_and_left_out(study: Federation
     assert outcome.code == 0, outcome.errors
     absences = missing_in(study)
     assert ever_missing(study) == {VICTIM}
-    assert any("unreadable reply" in why[VICTIM] for why in absences.values())
+    assert any("has not signed it as its answer" in why[VICTIM] for why in absences.values())
     assert_chains_accounted_for(study)
 
 
@@ -149,7 +153,7 @@ def test_a_hospital_that_answers_garbage_is_named_and_left_out(study: Federation
 
 
 def test_a_hospital_that_is_gone_for_good_is_done_without(study: Federation) -> None:
-    run = study.begin(*options(rounds=6))
+    run = study.begin(*options(rounds=6, **PLAIN))
     study.wait_for_leg(1)
     study.kill("supernode", VICTIM)
     study.kill("agent", VICTIM)
@@ -163,7 +167,7 @@ def test_a_hospital_that_is_gone_for_good_is_done_without(study: Federation) -> 
 
 def test_below_the_quorum_a_run_waits_fails_and_can_be_resumed(study: Federation) -> None:
     gone = study.names[1:]
-    run = study.begin(*options(quorum_wait=5.0))
+    run = study.begin(*options(quorum_wait=5.0, **PLAIN))
     study.wait_for_leg(1)
     for name in gone:
         study.kill("supernode", name)
