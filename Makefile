@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 # Several processes train at once: more threads each would only get in each other's way.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test test-slow test-busy test-timing lint types imports format images settings federation benchmarks results clean
+.PHONY: help install demo test test-slow test-busy test-timing lint types imports format images lock sbom audit settings federation benchmarks results clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,9 +51,22 @@ format: install ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-images: ## the Docker images; TORCH=cpu TORCH_INDEX=… for those without CUDA
+IMAGES = agent supernode forwarder superlink proxy
+
+images: ## the Docker images; BASE=IMAGE@sha256:… (or UNPINNED_BASE=1), TORCH=cpu TORCH_INDEX=…
 	cd docker/hospital && FEDDC_COORDINATOR=any:1 docker compose build
 	cd docker/coordinator && docker compose build
+
+lock: install ## the images' Python packages with their hashes; TORCH=cpu: those without CUDA
+	$(BIN)/python docker/lock.py
+
+sbom: ## dist/sbom: what is in each image, as CycloneDX JSON
+	mkdir -p dist/sbom
+	for image in $(IMAGES); do docker run --rm --network none --entrypoint cat \
+	  feddc/$$image:$${FEDDC_VERSION:-0.1.0} /usr/share/feddc/sbom.cdx.json >dist/sbom/$$image.cdx.json || exit 1; done
+
+audit: install ## look up known vulnerabilities of the images' Python packages (needs internet)
+	$(BIN)/python docker/audit.py
 
 settings: install ## write the settings into pyproject.toml and docs/settings.md
 	$(BIN)/python -m server_app.config.settings_docs
@@ -70,8 +83,9 @@ benchmarks: install ## every benchmark, one JSON line each
 	$(BIN)/python -m benchmarks.engine --json
 	$(BIN)/python -m benchmarks.scaling --json
 	$(BIN)/python -m benchmarks.plain --json
+	$(BIN)/python -m benchmarks.flood --json
 
-results: install ## regenerate docs/results.md and docs/when-it-helps.md from docs/results
+results: install ## regenerate docs/results.md, docs/when-it-helps.md and the README's plot from docs/results
 	$(BIN)/feddc lab report
 
 clean: ## remove the environment and caches

@@ -145,8 +145,10 @@ def _create_study(folder: Path, settings: dict[str, Any], hospitals: int) -> Stu
     for number in range(hospitals):
         name = f"hospital-{number:03}"
         private, public = new_transport_key()
+        identity = Identity.generate()
         (folder / "keys" / f"{name}.key").write_bytes(private)
-        study_members.add(study, Card.make(name, Identity.generate(), public))
+        (folder / "keys" / f"{name}.identity").write_bytes(identity.to_bytes())
+        study_members.add(study, Card.make(name, identity, public))
     study_members.write_roster(study)
     return study
 

@@ -32,10 +32,10 @@ class SmallStudy:
 
     def __init__(self, folder: Path, processes: Processes, *, hospitals: int) -> None:
         self._names = [f"hospital-{number}" for number in range(hospitals)]
-        self._setup = StudySetup(folder, _feddc)
+        self._setup = StudySetup(folder, feddc)
         self._setup.create("benchmark", _SETTINGS)
         for number, name in enumerate(self._names):
-            self._setup.enrol(name, lambda place, seed=number: _write_patients(place, seed=seed))  # type: ignore[misc]
+            self._setup.enrol(name, lambda place, seed=number: write_patients(place, seed=seed))  # type: ignore[misc]
         self._setup.sign_roster()
         for name in self._names:
             self._setup.join(name)
@@ -54,10 +54,12 @@ class SmallStudy:
             _START_SECONDS,
         )
 
-    def legs(self, count: int, *, aggregation_period: int) -> list[float]:
+    def legs(self, count: int, **changes: object) -> list[float]:
         """Run FedDC; return the seconds of each leg except the first, which fetches the app."""
-        periods = {"rounds": count + 1, "aggregation-period": aggregation_period}
-        settings = [f"--set={key}={value}" for key, value in periods.items()]
+        changed = {key.replace("_", "-"): value for key, value in changes.items()}
+        settings = [
+            f"--set={key}={value}" for key, value in (changed | {"rounds": count + 1}).items()
+        ]
         self._setup.coordinator(
             "run", "--json", *settings, seconds=_START_SECONDS + count * _LEG_SECONDS
         )
@@ -73,7 +75,7 @@ class SmallStudy:
         self._setup.coordinator("down")
 
 
-def _feddc(*arguments: object, seconds: float = _START_SECONDS) -> None:
+def feddc(*arguments: object, seconds: float = _START_SECONDS) -> None:
     command = [*FEDDC, *(str(argument) for argument in arguments)]
     done = subprocess.run(  # noqa: S603 (our own command)
         command,
@@ -87,7 +89,7 @@ def _feddc(*arguments: object, seconds: float = _START_SECONDS) -> None:
         raise RuntimeError(f"{' '.join(command[3:])}: {done.stdout}{done.stderr}")
 
 
-def _write_patients(place: Path, *, seed: int) -> None:
+def write_patients(place: Path, *, seed: int) -> None:
     rows = random.Random(seed)  # noqa: S311 (made-up patients)
     (place / "data").mkdir()
     with (place / "data" / "patients.csv").open("w", newline="") as file:

@@ -2,13 +2,14 @@
 
     python -m benchmarks.stand_in_fleet ADDRESS AUTHORITY KEYS ENVELOPE-BYTES DELIVERED
 
-Each has a SuperNode's key, uses Flower's Fleet API through the coordinator's proxy and replies as a
-hospital would, but does not train: its envelopes are random bytes, which the coordinator can't
-distinguish from others. All of them wait for messages; a few at a time handle one. An aggregation
-is not answered: by then the envelopes have been handed over. The file DELIVERED gets one byte for
-each delivered envelope.
+Each has a SuperNode's key and a hospital's identity, uses Flower's Fleet API through the
+coordinator's proxy and replies as a hospital would, but does not train: its envelopes are random
+bytes, which the coordinator can't distinguish from others. All of them wait for messages; a few at
+a time handle one. An aggregation is not answered: by then the envelopes have been handed over. The
+file DELIVERED gets one byte for each delivered envelope.
 """
 
+import hashlib
 import os
 import sys
 import threading
@@ -21,6 +22,7 @@ from flwr.app import Message
 
 from operation.flower.fleet_node import FleetNode
 from protocol.bundle import from_bundle, to_bundle
+from protocol.keys import Identity
 from protocol.messages import (
     Announcement,
     Carries,
@@ -31,11 +33,12 @@ from protocol.messages import (
     OpenKeyShares,
     Ready,
     Reply,
+    Request,
     SetUp,
     Trained,
     TrainLeg,
     decode_signed_request,
-    encode,
+    sign_reply,
 )
 from protocol.records import from_records, to_records
 
@@ -45,25 +48,40 @@ _KEY_SHARE = bytes(48)
 
 
 @dataclass(frozen=True)
-class Answers:
-    """The replies of the hospitals."""
+class StandIn:
+    """A hospital that replies without training."""
 
+    hospital: str
+    identity: Identity
     envelope_bytes: int
     delivered: Path
 
-    def to(self, hospital: str, data: bytes) -> Reply | None:
-        """Return the reply to a request; None to leave it unanswered."""
-        match decode_signed_request(data):
+    def answer(self, data: bytes) -> bytes | None:
+        """Return the signed reply to a request; None to leave it unanswered."""
+        request = decode_signed_request(data)
+        reply = self._reply(request)
+        if reply is None:
+            return None
+        return sign_reply(
+            reply,
+            self.identity,
+            study=request.study,
+            hospital=self.hospital,
+            request=hashlib.sha256(data).digest(),
+        )
+
+    def _reply(self, request: Request) -> Reply | None:
+        match request:
             case Hello():
-                return Introduction(hospital=hospital)
+                return Introduction(hospital=self.hospital)
             case SetUp():
                 return Announcement(examples=10, payload=os.urandom(64))
             case ExchangeKeyShares(payload=announced):
-                others = from_bundle(announced).keys() - {hospital}
+                others = from_bundle(announced).keys() - {self.hospital}
                 return KeyShares(payload=to_bundle(dict.fromkeys(others, _KEY_SHARE)))
             case OpenKeyShares():
                 return Ready(confirmation="0" * 64)
-            case TrainLeg() as request:
+            case TrainLeg():
                 return self._train(request)
             case _:
                 return None
@@ -87,7 +105,7 @@ class Answers:
         )
 
 
-def serve(hospital: str, node: FleetNode, answers: Answers, places: threading.Semaphore) -> None:
+def serve(hospital: StandIn, node: FleetNode, places: threading.Semaphore) -> None:
     """Answer messages one after another, forever."""
     while True:
         try:
@@ -99,21 +117,21 @@ def serve(hospital: str, node: FleetNode, answers: Answers, places: threading.Se
             continue
         with places:
             message = fetch()
-            reply = answers.to(hospital, from_records(message.content))
+            reply = hospital.answer(from_records(message.content))
             if reply is not None:
-                node.push(Message(to_records(encode(reply)), reply_to=message))
+                node.push(Message(to_records(reply), reply_to=message))
             del message, reply
 
 
 def main() -> None:
     address, authority, keys, envelope_bytes, delivered = sys.argv[1:]
-    answers = Answers(int(envelope_bytes), Path(delivered))
     certificate = Path(authority).read_bytes()
     places = threading.Semaphore(AT_A_TIME)
     for key_file in sorted(Path(keys).glob("*.key")):
         node = FleetNode(address, certificate, key_file)
-        arguments = (key_file.stem, node, answers, places)
-        threading.Thread(target=serve, args=arguments, daemon=True).start()
+        identity = Identity.from_bytes(key_file.with_suffix(".identity").read_bytes())
+        hospital = StandIn(key_file.stem, identity, int(envelope_bytes), Path(delivered))
+        threading.Thread(target=serve, args=(hospital, node, places), daemon=True).start()
     threading.Event().wait()
 
 
