@@ -2,12 +2,12 @@
 
 The unit is client-rounds per second: one mini-batch step of one client's model, including
 hand-overs and aggregations (d = 1). The engine (`lab.engine`, backend `auto`) and the loop
-(`benchmarks.plain_loop`, with one thread per core or one thread, whichever is faster in its first
-turn) take turns, so that a busy moment of the machine affects both. The speed of a loop varies by
-up to a factor of two with the memory layout of its process, so each task is measured in several
-pairs of new processes. Results are medians over all turns; `vs_loop_at_best` compares the fastest
-turns. Ray is `feddc simulate` with this project's ServerApp and ClientApp, without envelopes; its
-fastest leg counts, without the start of Ray.
+(`benchmarks.support.plain_loop`, with one thread per core or one thread, whichever is faster in its
+first turn) take turns, so that a busy moment of the machine affects both. The speed of a loop
+varies by up to a factor of two with the memory layout of its process, so each task is measured in
+several pairs of new processes. Results are medians over all turns; `vs_loop_at_best` compares the
+fastest turns. Ray is `feddc simulate` with this project's ServerApp and ClientApp, without
+envelopes; its fastest leg counts, without the start of Ray.
 
     python -m benchmarks.engine [--tasks linear mlp] [--pairs 3] [--turns 3] [--no-ray] [--json]
 """
@@ -104,7 +104,7 @@ def _contender(
 
 
 def _engine(pipe: Connection, name: str, folder: Path) -> None:
-    from benchmarks.engine_tasks import task
+    from benchmarks.support.engine_tasks import task
     from lab.engine import Backend, run
 
     settings = task(name, folder).on_engine()
@@ -118,8 +118,8 @@ def _engine(pipe: Connection, name: str, folder: Path) -> None:
 def _loop(pipe: Connection, name: str, folder: Path) -> None:
     import torch
 
-    from benchmarks.engine_tasks import task
-    from benchmarks.plain_loop import PlainLoop
+    from benchmarks.support.engine_tasks import task
+    from benchmarks.support.plain_loop import PlainLoop
     from lab.engine.backends.backend import cores
 
     it = task(name, folder)
@@ -146,7 +146,7 @@ def _asked(pipe: Connection) -> Iterator[None]:
 
 
 def _on_ray(name: str, folder: Path) -> float:
-    from benchmarks.engine_tasks import task
+    from benchmarks.support.engine_tasks import task
     from lab.flower.simulate import simulate
 
     settings = task(name, folder / "data").on_ray()

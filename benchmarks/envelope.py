@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from safetensors.torch import save
 from torchvision.models import resnet18
 
-from protocol import envelope
-from protocol.envelope import Context
-from protocol.keys import SealingKey, sealing_public_key
+from protocol.sealing import envelope
+from protocol.sealing.envelope import Context
+from protocol.sealing.keys import SealingKey, sealing_public_key
 
 
 def main() -> None:

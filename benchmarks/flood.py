@@ -18,13 +18,13 @@ from pathlib import Path
 from client_app.connect.agent_client import AgentUnreachable, ask, health
 from client_app.hospital_folder import HospitalFolder
 from client_app.state.sqlite_store import SqliteStore
-from protocol.keys import Identity
 from protocol.messages import Close, Hello, Refusal, RefusalCode, decode_signed_reply, sign_request
+from protocol.sealing.keys import Identity
 from server_app.study.study_folder import Study
 
-from .processes import FEDDC, Processes, base_environment, wait_for
-from .small_study import feddc, write_patients
-from .study_setup import StudySetup
+from .support.processes import FEDDC, Processes, base_environment, wait_for
+from .support.small_study import feddc, write_patients
+from .support.study_setup import StudySetup
 
 _NAMES = ("hospital-1", "hospital-2", "hospital-3")
 _ADDRESS = {"study": "flood", "hospital": _NAMES[0]}
@@ -59,7 +59,14 @@ def _measure(folder: Path, processes: Processes, seconds: float) -> dict[str, ob
     request = folder / "request"
     request.write_bytes(sign_request(Hello(), coordinator, **_ADDRESS))
     courier = subprocess.Popen(  # noqa: S603 (our own code)
-        [sys.executable, "-m", "benchmarks.hostile_courier", path, str(seconds), str(request)],
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.support.hostile_courier",
+            path,
+            str(seconds),
+            str(request),
+        ],
         stdout=subprocess.PIPE,
         env=base_environment(),
     )

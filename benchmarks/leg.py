@@ -17,9 +17,9 @@ import tempfile
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from .processes import Processes
-from .small_study import SmallStudy
-from .stock_flower import StockFlower
+from .support.processes import Processes
+from .support.small_study import SmallStudy
+from .support.stock_flower import StockFlower
 
 HOSPITALS = 3
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from client_app.enrol.transport_key import new_transport_key
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 from protocol.study.card import Card
 from server_app.services import background
 from server_app.services.supervisor import PARTS
@@ -35,7 +35,7 @@ from server_app.study.creation import create_study
 from server_app.study.registration import control, register_members
 from server_app.study.study_folder import Study
 
-from .processes import FEDDC, Processes, free_port, wait_for
+from .support.processes import FEDDC, Processes, free_port, wait_for
 
 _SECONDS_PER_ENVELOPE = 60.0
 _START_SECONDS, _LEGS_SECONDS = 1800.0, 1200.0
@@ -115,7 +115,7 @@ def _running(
         register_members(study)
         delivered = folder / "delivered"
         arguments = [study.address, study.authority, folder / "keys", envelope_bytes, delivered]
-        fleet = [sys.executable, "-m", "benchmarks.stand_in_fleet"]
+        fleet = [sys.executable, "-m", "benchmarks.support.stand_in_fleet"]
         processes.start("fleet", [*fleet, *arguments])
         api = control(study)
         wait_for(

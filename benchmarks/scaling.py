@@ -67,7 +67,7 @@ def _measure(clients: int, folder: str) -> dict[str, float]:
     """Return the processor time of a client-round, and the memory of a batched run."""
     import torch
 
-    from benchmarks.engine_tasks import stand_in
+    from benchmarks.support.engine_tasks import stand_in
     from lab.engine import Backend, run
     from lab.engine.backends.speed import Speedometer
 

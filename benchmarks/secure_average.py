@@ -29,9 +29,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.keys import Identity, SealingKey
 from protocol.model_bytes import ModelState
 from protocol.model_size import Layout, layout_of
+from protocol.sealing.keys import Identity, SealingKey
 from protocol.secure_sum.keystream import CHUNK_BYTES, Keystream, new_buffer
 from protocol.secure_sum.member import MaskedVector, Member
 from protocol.secure_sum.secure_leg import SecureLeg, threshold
@@ -39,8 +39,8 @@ from protocol.secure_sum.statements import Statement
 from protocol.secure_sum.unmasking import unmask
 from protocol.secure_sum.vector import Mean, VectorForm
 
-from .processes import Processes
-from .small_study import SmallStudy
+from .support.processes import Processes
+from .support.small_study import SmallStudy
 
 TRIPS = 3
 AGGREGATE = bytes(32)

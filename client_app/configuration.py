@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 
-from client_app.hospital.policy import Policy
+from client_app.hospital.agreement.policy import Policy
 from learning.settings import LocalSettings
 from operation.config import SettingsError, SettingsGroup
 from protocol.study.names import check_member_name

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from operation import files
-from protocol.keys import Identity, InvalidKey
+from protocol.sealing.keys import Identity, InvalidKey
 from protocol.study.connection import Connection, ConnectionFileError
 from protocol.study.roster import Roster, RosterError
 

@@ -9,9 +9,9 @@ from typing import cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 
-from protocol import envelope
-from protocol.envelope import EnvelopeError
-from protocol.sealed_arrays import (
+from protocol.sealing import envelope
+from protocol.sealing.envelope import EnvelopeError
+from protocol.sealing.sealed_arrays import (
     ASK,
     NAME,
     RECIPIENT,

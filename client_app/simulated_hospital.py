@@ -6,8 +6,8 @@ from functools import lru_cache
 import torch
 from flwr.app import ConfigRecord, Context
 
+from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
-from client_app.hospital.policy import Policy
 from client_app.state.store import MappingStore
 from learning.local_data import load_partitions
 from learning.settings import LocalSettings

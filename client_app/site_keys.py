@@ -15,8 +15,8 @@ from typing import Any
 
 from operation import files
 from protocol.canonical import canonical_bytes
-from protocol.envelope import MEMBER_KEY_BYTES
-from protocol.keys import InvalidKey, SealingKey, sealing_public_key
+from protocol.sealing.envelope import MEMBER_KEY_BYTES
+from protocol.sealing.keys import InvalidKey, SealingKey, sealing_public_key
 from protocol.study.names import check_member_name, twin_key
 
 _VERSION = 1

@@ -7,7 +7,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from . import signals
+from .processes import signals
 
 
 class HttpServer(uvicorn.Server):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from .keys import SIGNATURE_BYTES, Identity, verify
+from .sealing.keys import SIGNATURE_BYTES, Identity, verify
 
 _PURPOSE = "audit head"
 

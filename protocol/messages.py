@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 from .audit_head import AuditHead
 from .canonical import canonical_json, prefixed, read_canonical
 from .errors import MessageError as MessageError
-from .keys import SIGNATURE_BYTES, Identity, verify
+from .sealing.keys import SIGNATURE_BYTES, Identity, verify
 
 MAGIC = b"FDC2"
 _PREFIX = len(MAGIC) + 4

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from benchmarks.processes import free_port as free_port  # for the tests
+from benchmarks.support.processes import free_port as free_port  # for the tests
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float = 180) -> None:

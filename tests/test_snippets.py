@@ -19,7 +19,7 @@ from flwr.app import Message
 from flwr.serverapp.strategy import Result, Strategy
 from sklearn.datasets import load_breast_cancer
 
-from protocol.sealed_arrays import is_sealed
+from protocol.sealing.sealed_arrays import is_sealed
 from tests.examples.quickstart import FOLDER as QUICKSTART
 from tests.snippets import FLOWER, README, ROOT, snippets, under
 from tests.strategies.plain.small_app import FIRST, WatchedGrid, make_app, record, round_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from client_app.hospital.policy import Policy
+from client_app.hospital.agreement.policy import Policy
 
 from .finding import Finding
 

@@ -16,10 +16,10 @@ from contextlib import suppress
 from typing import NoReturn
 
 from client_app import courier as courier  # imported here, so that no fork has to
-from operation import signals
 from operation.clock import Clock
 from operation.flower.tasks import AcquiredTask, TaskSource, run_clientapp
-from operation.supervision import end_with_parent
+from operation.processes import signals
+from operation.processes.supervision import end_with_parent
 
 from .supernode_output import say
 from .watchdog import Watchdog

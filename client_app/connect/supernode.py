@@ -18,7 +18,7 @@ from cryptography import x509
 from client_app.hospital_folder import HospitalFolder
 from operation import log_lines
 from operation.flower.environment import flower_environment
-from operation.supervision import Program, keep_running
+from operation.processes.supervision import Program, keep_running
 from protocol.address import Address
 from protocol.study.connection import Connection, ConnectionFileError
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from operation import signals
 from operation.clock import Clock
 from operation.flower.text import SECRET_OPTION
-from operation.secret_pipe import secret_pipe
+from operation.processes import signals
+from operation.processes.secret_pipe import secret_pipe
 
 from .message_record import MessageRecord
 from .supernode_output import SuperNodeOutput, say
@@ -68,7 +68,14 @@ class SuperNodeRunner:
 
     def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start the SuperNode, which gets SIGTERM if this process ends."""
-        tied = [sys.executable, "-P", "-m", "operation.supervision", str(os.getpid()), *command]
+        tied = [
+            sys.executable,
+            "-P",
+            "-m",
+            "operation.processes.supervision",
+            str(os.getpid()),
+            *command,
+        ]
         with secret_pipe(self.secret) as pipe:
             return subprocess.Popen(  # noqa: S603 (our caller's command)
                 [*tied, f"{SECRET_OPTION}={pipe.path}"],

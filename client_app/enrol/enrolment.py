@@ -7,7 +7,7 @@ from client_app.configuration import AgentSection, HospitalSection, template
 from client_app.hospital_folder import HospitalFolder
 from client_app.unix_groups import group_number
 from operation import files
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 from protocol.study.card import Card
 from protocol.study.connection import Connection, ConnectionFileError
 from protocol.study.roster import Roster, RosterError, fingerprint

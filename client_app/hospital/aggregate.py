@@ -7,15 +7,15 @@ it received; members compare it when they hand a model over, and before they sig
 from collections.abc import Mapping
 
 from client_app.state.experiment_store import ExperimentStore
-from protocol.keys import Identity
 from protocol.messages import Carries, RefusalCode, TrainLeg, Vouch, Vouched
 from protocol.model_bytes import ModelState
 from protocol.schedule import Ending
+from protocol.sealing.keys import Identity
 from protocol.secure_sum.secure_leg import SecureLeg, SecureSumError, most_colluding, threshold
 from protocol.secure_sum.total import LastAggregate, Total
 from protocol.secure_sum.vector import VectorForm
 
-from .agreed_experiment import AgreedExperiment
+from .agreement.agreed_experiment import AgreedExperiment
 from .keys import keys_of
 from .refusal import Refused
 

@@ -7,9 +7,9 @@ tell about those few. Members tell each other which ones they add when they exch
 from collections.abc import Collection, Mapping
 
 from client_app.state.experiment_store import ExperimentStore
-from protocol.bundle import from_bundle
+from protocol.sealing.bundle import from_bundle
 
-from .policy import Metric, Policy
+from .agreement.policy import Metric, Policy
 
 Figures = Mapping[str, float]
 _BITS: dict[str, int] = {"loss": 1, "accuracy": 2, "held_out_loss": 4, "held_out_accuracy": 8}

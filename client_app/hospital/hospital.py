@@ -21,7 +21,6 @@ from client_app.state.store import STREAM_SECRET, Store, StoreFull, UnreadableEx
 from learning.data import Partition
 from learning.settings import TrainingSettings
 from protocol.descriptor import Descriptor
-from protocol.keys import Identity
 from protocol.messages import (
     Announcement,
     Close,
@@ -47,22 +46,23 @@ from protocol.messages import (
     sign_reply,
 )
 from protocol.randomness import SEED_BYTES, TrainingStreams, private_seed
+from protocol.sealing.keys import Identity
 from protocol.study.roster import Roster
 
 from . import key_exchange
-from .admission import admit, cached_reply, read_descriptor, store_of
 from .aggregate import check_final, vouch
-from .agreed_experiment import AgreedExperiment, Agreement
-from .approval import ApprovalCheck
+from .agreement.admission import admit, cached_reply, read_descriptor, store_of
+from .agreement.agreed_experiment import AgreedExperiment, Agreement
+from .agreement.approval import ApprovalCheck
+from .agreement.policy import Policy
+from .agreement.terms import terms_of
 from .figures import allowed_figures
 from .leg import serve_leg
 from .leg_order import check_opening
 from .local_training import LocalTraining, check_network, parse_settings
 from .log_text import log_text
-from .policy import Policy
 from .refusal import Refused
 from .secure_sum import reveal, sign_survivors
-from .terms import terms_of
 
 logger = logging.getLogger(__name__)
 _LONGEST_DETAIL = 300

@@ -3,15 +3,15 @@
 import secrets
 
 from client_app.state.experiment_store import ExperimentStore
-from protocol import membership
-from protocol.bundle import BundleError, from_bundle, to_bundle
-from protocol.keys import Identity, SealingKey
-from protocol.membership import KEY_SHARE_BYTES, Announced, MembershipError
 from protocol.messages import ExchangeKeyShares, KeyShares, OpenKeyShares, Ready, RefusalCode
+from protocol.sealing import membership
+from protocol.sealing.bundle import BundleError, from_bundle, to_bundle
+from protocol.sealing.keys import Identity, SealingKey
+from protocol.sealing.membership import KEY_SHARE_BYTES, Announced, MembershipError
 from protocol.secure_sum.seeds import PAIR_SEED_BYTES, derive_pair_key
 from protocol.study.roster import Roster
 
-from .agreed_experiment import AgreedExperiment
+from .agreement.agreed_experiment import AgreedExperiment
 from .refusal import Refused
 
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from client_app.state.experiment_store import ExperimentStore
-from protocol.keys import SealingKey
 from protocol.messages import RefusalCode
+from protocol.sealing.keys import SealingKey
 
 from .refusal import Refused
 

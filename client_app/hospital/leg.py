@@ -5,22 +5,22 @@ import logging
 from client_app.state.experiment_store import ExperimentStore
 from learning.metrics import Metrics
 from learning.trainer import Progress
-from protocol import envelope
-from protocol.envelope import Context, EnvelopeError
-from protocol.keys import Identity
 from protocol.messages import Carries, Masked, RefusalCode, Trained, TrainLeg
 from protocol.model_bytes import Arrays, ModelState
+from protocol.sealing import envelope
+from protocol.sealing.envelope import Context, EnvelopeError
+from protocol.sealing.keys import Identity
 from protocol.secure_sum.secure_leg import SecureLeg
 from protocol.study.roster import Roster
 
 from .aggregate import read_sum, record_aggregate, with_aggregate, without_aggregate
-from .agreed_experiment import AgreedExperiment
+from .agreement.agreed_experiment import AgreedExperiment
+from .agreement.policy import Policy
 from .counters import rounds_since_aggregate, with_counters
 from .figures import Figures
 from .keys import keys_of
 from .leg_order import check_given_first_model, check_leg, follows_aggregation, record_leg
 from .local_training import LocalTraining
-from .policy import Policy
 from .refusal import Refused
 from .secure_sum import check_cohort, mask_model
 

@@ -13,7 +13,7 @@ from protocol.messages import Carries, Close, RefusalCode, TrainLeg
 from protocol.model_bytes import ModelState
 from protocol.schedule import Ending, Leg, schedule_commitment
 
-from .agreed_experiment import AgreedExperiment
+from .agreement.agreed_experiment import AgreedExperiment
 from .refusal import Refused
 
 

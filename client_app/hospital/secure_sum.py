@@ -7,8 +7,6 @@ the same leg is never answered for another cohort or other survivors.
 import logging
 
 from client_app.state.experiment_store import ExperimentStore
-from protocol.bundle import BundleError, from_bundle, to_bundle
-from protocol.keys import Identity
 from protocol.messages import (
     Masked,
     RefusalCode,
@@ -19,6 +17,8 @@ from protocol.messages import (
     TrainLeg,
 )
 from protocol.model_bytes import ModelState
+from protocol.sealing.bundle import BundleError, from_bundle, to_bundle
+from protocol.sealing.keys import Identity
 from protocol.secure_sum.member import Member
 from protocol.secure_sum.secure_leg import SecureLeg, SecureSumError, threshold
 from protocol.secure_sum.statements import Statement
@@ -26,10 +26,10 @@ from protocol.secure_sum.vector import Vector, VectorForm
 from protocol.study.roster import Roster
 
 from .aggregate import last_aggregate, vector_form
-from .agreed_experiment import AgreedExperiment
+from .agreement.agreed_experiment import AgreedExperiment
+from .agreement.policy import Policy
 from .figures import Figures, shared_figures
 from .keys import keys_of
-from .policy import Policy
 from .refusal import Refused
 
 logger = logging.getLogger(__name__)

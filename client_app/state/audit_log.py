@@ -14,7 +14,7 @@ from typing import Any
 from operation.clock import Clock
 from protocol.audit_head import AuditHead
 from protocol.canonical import canonical_bytes
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 
 from .junk_count import JunkCount
 from .store import Store

@@ -1,8 +1,8 @@
 """What a hospital stores about one experiment, so that it can continue after any crash."""
 
-from protocol.bundle import from_bundle
-from protocol.keys import SealingKey
-from protocol.membership import Announced
+from protocol.sealing.bundle import from_bundle
+from protocol.sealing.keys import SealingKey
+from protocol.sealing.membership import Announced
 from protocol.study.roster import Roster
 
 from .store import ENDED, Store

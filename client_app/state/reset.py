@@ -1,6 +1,6 @@
 """Let the operator restart a stopped agent: destroy all experiments, keep the audit log."""
 
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 
 from .audit_log import AuditLog
 from .experiment_ledger import ExperimentLedger

@@ -11,8 +11,8 @@ import click
 import typer
 from rich.console import Console
 
-from operation import signals
 from operation.config import one_line
+from operation.processes import signals
 from operation.set_options import parse_set_options
 from server_app.config.run_config import declaration
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from operation import signals
+from operation.processes import signals
 
 
 @contextmanager

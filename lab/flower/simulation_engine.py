@@ -17,11 +17,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from operation import files, process_group
+from operation import files
 from operation.clock import Clock
 from operation.config import Scalar
 from operation.flower.environment import superlink_environment
 from operation.flower.text import SECRET_OPTION
+from operation.processes import process_group
 
 if TYPE_CHECKING:
     from operation.flower.control_api import ControlApi, RunStatus

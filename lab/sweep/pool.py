@@ -16,8 +16,8 @@ from lab.sweep.train_trial import train
 from lab.sweep.trial import Trial
 from learning.data import DataError
 from learning.models import ModelError
-from operation import signals
 from operation.config import SettingsError
+from operation.processes import signals
 
 INPUT_ERRORS = (SettingsError, DataError, ModelError)
 _POLL = 0.2

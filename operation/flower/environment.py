@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from operation.process_group import MARK
+from operation.processes.process_group import MARK
 
 _PACKAGES = Path(__file__).resolve().parents[2]
 _LOCAL = "127.0.0.1,localhost"

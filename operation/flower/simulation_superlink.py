@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from operation import process_group
+from operation.processes import process_group
 
 from . import private_superlink
 

@@ -5,9 +5,9 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from protocol.bundle import BundleError, from_bundle, to_bundle
 from protocol.canonical import prefixed
-from protocol.keys import Identity, SealingKey
+from protocol.sealing.bundle import BundleError, from_bundle, to_bundle
+from protocol.sealing.keys import Identity, SealingKey
 
 from .masks import add_masks, pair_masks
 from .secure_leg import SecureLeg, SecureSumError

@@ -7,10 +7,10 @@ place the share of its self seed, at every other the share of the pair seed with
 import hashlib
 from collections.abc import Callable, Mapping
 
-from protocol import envelope
 from protocol.canonical import prefixed
-from protocol.envelope import Context, EnvelopeError
-from protocol.keys import SIGNATURE_BYTES, Identity, SealingKey, verify
+from protocol.sealing import envelope
+from protocol.sealing.envelope import Context, EnvelopeError
+from protocol.sealing.keys import SIGNATURE_BYTES, Identity, SealingKey, verify
 
 from . import shamir
 from .secure_leg import SecureLeg, SecureSumError

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protocol.canonical import prefixed
-from protocol.keys import SIGNATURE_BYTES, Identity, verify
+from protocol.sealing.keys import SIGNATURE_BYTES, Identity, verify
 
 from .secure_leg import SecureLeg, SecureSumError
 

@@ -4,9 +4,9 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from protocol.bundle import BundleError, from_bundle, to_bundle
 from protocol.canonical import prefixed
-from protocol.keys import Identity, verify
+from protocol.sealing.bundle import BundleError, from_bundle, to_bundle
+from protocol.sealing.keys import Identity, verify
 
 from .secure_leg import SecureLeg, SecureSumError, threshold
 from .seeds import tag_seed

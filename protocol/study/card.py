@@ -13,13 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocol.canonical import canonical_bytes, first_problem
-from protocol.keys import (
-    IDENTITY_BYTES,
-    SIGNATURE_BYTES,
-    Identity,
-    is_identity,
-    verify,
-)
+from protocol.sealing.keys import IDENTITY_BYTES, SIGNATURE_BYTES, Identity, is_identity, verify
 
 from .names import MemberName
 from .roster import fingerprint

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocol.address import Address
 from protocol.canonical import canonical_bytes, first_problem
-from protocol.keys import SIGNATURE_BYTES, Identity, verify
+from protocol.sealing.keys import SIGNATURE_BYTES, Identity, verify
 
 _PURPOSE = "connection"
 MAX_BYTES = 20_000

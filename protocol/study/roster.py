@@ -9,13 +9,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from protocol.canonical import canonical_bytes, first_problem
-from protocol.keys import (
-    IDENTITY_BYTES,
-    SIGNATURE_BYTES,
-    Identity,
-    is_identity,
-    verify,
-)
+from protocol.sealing.keys import IDENTITY_BYTES, SIGNATURE_BYTES, Identity, is_identity, verify
 
 from .names import MemberName, StudyName, twin_key
 

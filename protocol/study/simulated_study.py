@@ -6,8 +6,8 @@ These keys protect nothing. They let simulated hospitals run the same code as re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from protocol.keys import Identity
 from protocol.randomness import derive_seed
+from protocol.sealing.keys import Identity
 
 from .roster import Member, Roster
 

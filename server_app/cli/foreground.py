@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from operation import signals
+from operation.processes import signals
 from operation.terminal import console, echo, error_console, fail
 
 from .shared import exit_on_experiment_error

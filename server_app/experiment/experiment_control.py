@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from operation import process_group
 from operation.flower.control_api import ControlApi, RequestError, explain, pack
+from operation.processes import process_group
 from server_app.study.study_folder import Study, StudyError
 
 from .experiment_folder import ExperimentFolder

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from operation import process_group
 from operation.flower.control_api import ControlApi, RequestError
+from operation.processes import process_group
 from server_app.study.study_folder import Study
 
 from .event_file import Event, EventFile

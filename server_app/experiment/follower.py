@@ -8,9 +8,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from operation import process_group
 from operation.clock import Clock
 from operation.flower.control_api import ControlApi, Node, RequestError
+from operation.processes import process_group
 from server_app.study.study_folder import Study
 
 from .event_file import Event, EventFile

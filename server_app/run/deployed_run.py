@@ -15,8 +15,8 @@ from operation.log_lines import also_in
 from server_app.experiment.experiment_folder import ExperimentFolder
 from server_app.services.udp_notifier import find_notifier
 from server_app.study.study_folder import FOLDER_VARIABLE, Study, StudyError
-from strategies.session.journal import DiskJournal
 from strategies.session.sealed_study import SealedStudy
+from strategies.session.storage.journal import DiskJournal
 
 from .evaluator_process import EvaluatorProcess
 from .recorder import Recorder

@@ -18,7 +18,7 @@ from server_app.experiment import first_model
 from strategies.identifiers import HospitalName
 from strategies.session.exchange import Answer
 from strategies.session.observer import LegReport, Observer
-from strategies.session.spool import StoredModel
+from strategies.session.storage.spool import StoredModel
 
 from .metrics_file import MetricsFile, write_json
 from .run_totals import RunTotals, mean

@@ -10,8 +10,9 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from operation import files, process_group
+from operation import files
 from operation.clock import Clock
+from operation.processes import process_group
 from operation.tls import client_context
 from protocol.address import Address
 from server_app.study.study_folder import INTERNAL_HOST, Study

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from operation import files, log_lines, process_group
+from operation import files, log_lines
 from operation.flower.environment import ONE_PIECE_AT_A_TIME, superlink_environment
 from operation.flower.text import SECRET_OPTION
-from operation.supervision import Program, keep_running
+from operation.processes import process_group
+from operation.processes.supervision import Program, keep_running
 from server_app.study.study_folder import FOLDER_VARIABLE, INTERNAL_HOST, Study, StudyError
 
 from . import nginx, udp_notifier
@@ -135,7 +136,7 @@ def _register(study: Study, logger: logging.Logger) -> None:
     """Register the SuperNodes of all members as soon as the SuperLink answers."""
     # In a process of its own: Flower's modules would stay in this one's memory for months.
     command = [
-        *_own("operation.supervision"),
+        *_own("operation.processes.supervision"),
         str(os.getpid()),
         *_own("server_app.study.registration"),
     ]

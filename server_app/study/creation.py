@@ -5,7 +5,7 @@ from pathlib import Path
 from learning.settings import TrainingSettings
 from operation import files
 from operation.config import SettingsError, SettingsGroup, toml_lines
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 from server_app.config.run_config import AlgorithmSettings
 from server_app.config.task_settings import TaskSettings
 from server_app.experiment.experiment_folder import deployed_keys

@@ -8,7 +8,7 @@ from typing import Any
 from operation import files
 from operation.config import Scalar, SettingsError
 from protocol.address import Address
-from protocol.keys import Identity, InvalidKey
+from protocol.sealing.keys import Identity, InvalidKey
 from protocol.study.connection import Connection
 from protocol.study.roster import Roster, RosterError
 

@@ -6,14 +6,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import AggregationError
 
-from protocol.sealed_arrays import (
-    NAME,
-    RECIPIENT,
-    RECORD,
-    ROUND,
-    SEALED_IN,
-    name_request,
-)
+from protocol.sealing.sealed_arrays import NAME, RECIPIENT, RECORD, ROUND, SEALED_IN, name_request
 from strategies.identifiers import NodeId
 
 _TIMEOUT_SECONDS = 120.0

@@ -22,7 +22,7 @@ from operation.flower.logger import log
 from protocol.messages import Carries
 from protocol.model_bytes import ModelState
 from protocol.schedule import Ending, Leg
-from protocol.sealed_arrays import RECORD, is_sealed
+from protocol.sealing.sealed_arrays import RECORD, is_sealed
 from strategies.identifiers import NodeId, Position
 from strategies.routing.planner import ModelRef, Plan, Planner, cohort_size
 from strategies.settings import FedDCSettings

@@ -9,11 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
-from protocol import envelope
 from protocol.messages import Masked, Refusal, RefusalCode, Trained
 from protocol.model_bytes import ModelBytesError, ModelState, Wire
 from protocol.model_size import Layout, ModelSize, layout_of, model_size, optimizer_layouts
 from protocol.schedule import Ending
+from protocol.sealing import envelope
 from protocol.secure_sum.total import LastAggregate
 from strategies.identifiers import HospitalName, Position
 from strategies.routing.planner import ModelRef, Plan
@@ -21,7 +21,7 @@ from strategies.routing.planner import ModelRef, Plan
 from .exchange import NOT_CONNECTED, Answer
 from .members import Members
 from .secure_average import SecureAverage
-from .spool import Spool
+from .storage.spool import Spool
 
 # The model is whole, but not for this recipient: it can go to another.
 _DECLINED = {RefusalCode.TOO_MANY_TO_ONE, RefusalCode.UNKNOWN_RECIPIENT}

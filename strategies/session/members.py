@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from flwr.serverapp import Grid
 
 from protocol.audit_head import AuditHead
-from protocol.keys import Identity
 from protocol.messages import (
     MessageError,
     Reply,
@@ -15,6 +14,7 @@ from protocol.messages import (
     is_reply_by,
     sign_request,
 )
+from protocol.sealing.keys import Identity
 from protocol.study.roster import Roster
 from strategies.identifiers import HospitalName, NodeId, Position
 

@@ -9,7 +9,7 @@ from protocol.schedule import Leg
 from strategies.identifiers import HospitalName
 
 from .exchange import Answer
-from .spool import StoredModel
+from .storage.spool import StoredModel
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from operation.clock import Clock
 from protocol.descriptor import Averaging
-from protocol.keys import Identity
 from protocol.randomness import SEED_BYTES
+from protocol.sealing.keys import Identity
 from protocol.study.roster import Roster
 
-from .journal import Journal
 from .observer import Observer
 from .reply_notifier import ReplyNotifier
+from .storage.journal import Journal
 
 
 def _new_seed() -> bytes:

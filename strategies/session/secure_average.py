@@ -18,10 +18,10 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from protocol.bundle import from_bundle, to_bundle
 from protocol.descriptor import Aggregate
-from protocol.keys import SIGNATURE_BYTES
 from protocol.messages import Masked, Request, Reveal, SharesRevealed, SignSurvivors, Survivors
+from protocol.sealing.bundle import from_bundle, to_bundle
+from protocol.sealing.keys import SIGNATURE_BYTES
 from protocol.secure_sum.member import MaskedVector
 from protocol.secure_sum.secure_leg import SecureLeg, SecureSumError
 from protocol.secure_sum.statements import (
@@ -39,7 +39,7 @@ from strategies.wrapped.requirements import layers
 from .exchange import Answer, Outgoing
 from .members import Members, WholeRequest
 from .quorum import ExperimentFailed, QuorumPause
-from .spool import Spool
+from .storage.spool import Spool
 
 LEAST_MEMBERS = 3
 # Trips 2 and 3 are answered at once: nobody trains. Who is silent for longer has dropped out.

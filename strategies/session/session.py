@@ -30,7 +30,6 @@ from strategies.wrapped.requirements import check_wrapped, least_hospitals, leas
 from .answers import Expected, LegAnswers, absent
 from .approval import WAITING, NewcomerWait
 from .connect import connect_members
-from .journal import JournalError, State
 from .members import Members
 from .observer import LegReport
 from .quorum import ExperimentFailed, QuorumPause, quorum_problem
@@ -46,8 +45,9 @@ from .set_up import (
     set_up,
 )
 from .signed_request import SignedRequest, sign_assignment
-from .snapshot import NextGeneration, Snapshot
-from .spool import StoredModel
+from .storage.journal import JournalError, State
+from .storage.snapshot import NextGeneration, Snapshot
+from .storage.spool import StoredModel
 
 _FIRST_MODEL, _FINAL_MODEL = "first", "final"
 _OWES_HAND_OVER = "has not answered an earlier leg"

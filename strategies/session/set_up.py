@@ -11,14 +11,7 @@ from typing import Any, TypeVar, cast, get_args
 from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import Strategy
 
-from protocol.bundle import BundleError, from_bundle, to_bundle
 from protocol.descriptor import Descriptor, Scalar
-from protocol.membership import (
-    SEALED_KEY_SHARE_BYTES,
-    Announced,
-    MembershipError,
-    agreed_generation,
-)
 from protocol.messages import (
     Announcement,
     Close,
@@ -30,6 +23,13 @@ from protocol.messages import (
 )
 from protocol.model_bytes import ModelState, Wire
 from protocol.schedule import schedule_commitment, schedule_seed
+from protocol.sealing.bundle import BundleError, from_bundle, to_bundle
+from protocol.sealing.membership import (
+    SEALED_KEY_SHARE_BYTES,
+    Announced,
+    MembershipError,
+    agreed_generation,
+)
 from strategies.identifiers import HospitalName
 from strategies.settings import FedDCSettings, Weighting
 
@@ -40,7 +40,7 @@ from .quorum import ExperimentFailed
 from .sealed_study import SealedStudy
 from .secure_average import aggregate_of
 from .signed_request import sign_with_model
-from .spool import Spool
+from .storage.spool import Spool
 
 R = TypeVar("R", bound=Reply)
 Examples = Mapping[HospitalName, int | None]  # how many each hospital has, if it discloses that

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from protocol.keys import SIGNATURE_BYTES
 from protocol.messages import Carries, Request, TrainLeg
+from protocol.sealing.keys import SIGNATURE_BYTES
 from strategies.identifiers import HospitalName
 from strategies.routing.planner import Assignment
 
 from .members import Members
-from .spool import Spool
+from .storage.spool import Spool
 
 
 @dataclass(frozen=True)

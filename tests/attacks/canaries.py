@@ -12,15 +12,15 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
-from client_app.hospital.policy import Policy
+from client_app.hospital.agreement.policy import Policy
 from lab.flower.in_process import InProcessGrid
 from learning.data import Examples, Partition
-from protocol import envelope
-from protocol.envelope import Context as Place
-from protocol.keys import SealingKey
 from protocol.messages import Trained, TrainLeg, decode_signed_reply, decode_signed_request
 from protocol.model_bytes import ModelState
 from protocol.records import from_records, to_records
+from protocol.sealing import envelope
+from protocol.sealing.envelope import Context as Place
+from protocol.sealing.keys import SealingKey
 from strategies.feddc import FedDC
 from strategies.session.sealed_study import SealedStudy
 from tests.attacks.study import (

@@ -7,9 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from protocol import envelope
-from protocol.envelope import Context
-from protocol.keys import Identity
 from protocol.messages import (
     MAGIC,
     Carries,
@@ -20,6 +17,9 @@ from protocol.messages import (
     encode,
 )
 from protocol.model_bytes import ModelState
+from protocol.sealing import envelope
+from protocol.sealing.envelope import Context
+from protocol.sealing.keys import Identity
 from tests.attacks.study import VICTIM, Experiment
 
 Attack = Callable[[Experiment, TrainLeg], Request | bytes]

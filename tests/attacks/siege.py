@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from client_app.state.audit_report import read_audit
 from protocol.audit_head import AuditHead
-from protocol.keys import Identity
 from protocol.messages import Close, Closed, Refusal, RefusalCode, Request, encode
+from protocol.sealing.keys import Identity
 from tests.attacks.study import VICTIM, Agent, Experiment, Study, expect, refused
 
 MAXIMUM = 1 << 20

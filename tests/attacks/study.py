@@ -20,8 +20,8 @@ import numpy as np
 
 from client_app.connect.agent_client import AgentUnreachable, ask, health
 from client_app.enrol.enrolment import initialise
+from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
-from client_app.hospital.policy import Policy
 from client_app.hospital_folder import HospitalFolder
 from client_app.state.store import MappingStore
 from learning.data import Examples, Partition
@@ -30,10 +30,7 @@ from learning.settings import TrainingSettings
 from learning.trainer import Network, TaskSpec
 from operation.config import SettingsError
 from protocol.audit_head import AuditHead
-from protocol.bundle import from_bundle, to_bundle
 from protocol.descriptor import Descriptor
-from protocol.keys import Identity
-from protocol.membership import Announced
 from protocol.messages import (
     Announcement,
     Carries,
@@ -54,6 +51,9 @@ from protocol.messages import (
     sign_request,
 )
 from protocol.model_bytes import ModelState
+from protocol.sealing.bundle import from_bundle, to_bundle
+from protocol.sealing.keys import Identity
+from protocol.sealing.membership import Announced
 from protocol.study.roster import Member, Roster
 
 ROOT = Path(__file__).parents[2]

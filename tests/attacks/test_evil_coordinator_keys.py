@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-from protocol.bundle import from_bundle, to_bundle
-from protocol.keys import Identity, SealingKey
-from protocol.membership import PAIR_SECRET_BYTES, Announced, announce, seal_key_shares
 from protocol.messages import (
     Announcement,
     Close,
@@ -21,6 +18,9 @@ from protocol.messages import (
     Ready,
     SetUp,
 )
+from protocol.sealing.bundle import from_bundle, to_bundle
+from protocol.sealing.keys import Identity, SealingKey
+from protocol.sealing.membership import PAIR_SECRET_BYTES, Announced, announce, seal_key_shares
 from tests.attacks.siege import STRANGER, Code, Siege, close, flipped
 from tests.attacks.study import TRAINING, VICTIM, Experiment, expect, refused
 

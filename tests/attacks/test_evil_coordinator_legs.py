@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from client_app.hospital.policy import Policy
+from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.refusal import Refused
 from client_app.state.audit_report import read_audit
 from learning.data import Examples, Partition

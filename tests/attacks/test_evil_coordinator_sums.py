@@ -10,7 +10,6 @@ import pytest
 
 from client_app.hospital.hospital import Hospital
 from client_app.state.store import MappingStore
-from protocol.bundle import from_bundle, to_bundle
 from protocol.messages import (
     Carries,
     Close,
@@ -26,6 +25,7 @@ from protocol.messages import (
 )
 from protocol.model_bytes import ModelState
 from protocol.model_size import layout_of
+from protocol.sealing.bundle import from_bundle, to_bundle
 from protocol.secure_sum.member import MaskedVector
 from protocol.secure_sum.secure_leg import SecureLeg, threshold
 from protocol.secure_sum.seeds import tag_seed

@@ -13,7 +13,6 @@ from flwr.app import Message
 from numpy.typing import NDArray
 
 from learning.data import Partition
-from protocol import envelope
 from protocol.messages import (
     Carries,
     RefusalCode,
@@ -25,6 +24,7 @@ from protocol.messages import (
 )
 from protocol.model_bytes import ModelState
 from protocol.records import from_records
+from protocol.sealing import envelope
 from server_app.config.run_config import Settings
 from server_app.run.simulated_run import run
 from strategies.settings import ScheduleOptions

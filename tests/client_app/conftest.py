@@ -18,7 +18,7 @@ import pytest
 from client_app.connect.agent_client import AgentUnreachable, health
 from client_app.enrol.enrolment import initialise
 from client_app.hospital_folder import HospitalFolder
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 from protocol.study.roster import Member, Roster
 
 ROOT = Path(__file__).parents[2]

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
-from client_app.hospital.policy import Policy
 from client_app.state.decisions import Decisions
 from client_app.state.store import MappingStore
 from learning.data import Examples, Partition
 from learning.models import build
 from protocol.descriptor import Descriptor
-from protocol.keys import Identity
 from protocol.messages import (
     Announcement,
     Carries,
@@ -31,6 +30,7 @@ from protocol.messages import (
 )
 from protocol.model_bytes import ModelState
 from protocol.randomness import shared_init_seed
+from protocol.sealing.keys import Identity
 from protocol.study.roster import Member, Roster
 
 Code = RefusalCode

@@ -15,7 +15,7 @@ from client_app.check import checks
 from client_app.check.messages import check_messages
 from client_app.connect.message_record import FILE_NAME, MessageTimes
 from client_app.state.sqlite_store import SqliteStore
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 from tests.client_app.commands import feddc
 from tests.client_app.conftest import ROOT, Enrolled
 

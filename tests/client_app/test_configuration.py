@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from client_app.configuration import AgentSection, Configuration, DataSection, template
-from client_app.hospital.policy import Policy
+from client_app.hospital.agreement.policy import Policy
 from learning.local_data import load_own
 from learning.settings import LocalSettings
 from operation.config import SettingsError

@@ -64,7 +64,11 @@ def test_importing_the_courier_brings_in_nothing_that_could_read_a_model() -> No
         "client_app.simulated_hospital",
         "client_app.hospital.leg",
     }
-    assert not loaded & {"protocol.model_bytes", "protocol.envelope", "protocol.keys"}
+    assert not loaded & {
+        "protocol.model_bytes",
+        "protocol.sealing.envelope",
+        "protocol.sealing.keys",
+    }
 
 
 def test_it_carries_the_very_bytes_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
-from client_app.hospital.policy import Policy
 from client_app.state.store import MappingStore
 from learning.models import build
 from protocol.messages import Announcement, Carries, Hello, Introduction

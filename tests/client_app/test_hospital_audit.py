@@ -5,8 +5,8 @@ import json
 
 import numpy as np
 
+from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
-from client_app.hospital.policy import Policy
 from client_app.state.audit_log import verify_lines
 from client_app.state.store import MappingStore
 from protocol.audit_head import AuditHead

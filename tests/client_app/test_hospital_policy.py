@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from client_app.hospital.hospital import Hospital
-from protocol.keys import Identity
 from protocol.messages import Announcement, Carries, Refusal, decode_signed_reply
+from protocol.sealing.keys import Identity
 from protocol.study.roster import Member, Roster
 from tests.client_app.small_hospital import (
     COORDINATOR,

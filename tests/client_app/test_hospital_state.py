@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
-from client_app.hospital.policy import Policy
 from client_app.state.store import MappingStore
 from learning.data import Partition
 from protocol.messages import (

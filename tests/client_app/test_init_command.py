@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_public_key, load_ssh_private_key
 
 from client_app.configuration import Configuration
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 from protocol.study.card import Card
 from protocol.study.roster import fingerprint
 from tests.client_app.commands import feddc

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 from protocol.study.roster import fingerprint
 from tests.client_app.commands import feddc
 from tests.client_app.conftest import Enrolled

@@ -9,7 +9,7 @@ from client_app.state.audit_report import audit_table
 from client_app.state.junk_count import JunkCount
 from client_app.state.sqlite_store import SqliteStore
 from operation import terminal
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 from tests.fake_clock import FakeClock
 
 REFUSAL = {"kind": "refusal", "refusal": "malformed"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from client_app.hospital.policy import Policy
+from client_app.hospital.agreement.policy import Policy
 from client_app.state.store import STREAM_SECRET
 from protocol.messages import Closed
 from protocol.model_bytes import ModelState

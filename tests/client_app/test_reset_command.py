@@ -11,7 +11,7 @@ from client_app.state.reset import reset_experiments
 from client_app.state.sqlite_store import SqliteStore
 from client_app.state.store import STOPPED
 from operation.cli import app
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 
 
 def test_reset_destroys_keys_and_the_stop_but_keeps_the_audit_log(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from client_app.check.reachability import WrongClock, why_unreachable
 from protocol.address import Address
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 from protocol.study.connection import Connection
 from server_app.study import certificates
 from tests.client_app.commands import feddc

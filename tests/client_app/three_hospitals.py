@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from protocol.bundle import from_bundle, to_bundle
 from protocol.messages import (
     Announcement,
     Carries,
@@ -13,6 +12,7 @@ from protocol.messages import (
     Reply,
     decode_signed_reply,
 )
+from protocol.sealing.bundle import from_bundle, to_bundle
 from tests.client_app.small_hospital import (
     NAMES,
     TRAINING,

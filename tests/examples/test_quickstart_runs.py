@@ -12,10 +12,10 @@ import pytest
 from flwr.cli.build import build_fab_from_disk
 from safetensors.numpy import load_file
 
-from benchmarks.processes import Processes, free_port
-from benchmarks.stock_flower import StockFlower
-from operation import process_group
+from benchmarks.support.processes import Processes, free_port
+from benchmarks.support.stock_flower import StockFlower
 from operation.flower.environment import superlink_environment
+from operation.processes import process_group
 from tests.examples.quickstart import FOLDER, algorithm_one, is_close
 
 pytestmark = pytest.mark.slow

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.study_setup import StudySetup
+from benchmarks.support.study_setup import StudySetup
 from client_app.cli import app as hospital_commands
 from learning.data import Partition
 from learning.data.partition.groups import set_apart

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from sklearn.datasets import load_breast_cancer
 
-from benchmarks.processes import free_port
+from benchmarks.support.processes import free_port
 from tests.federation.federation import FEDDC, environment, needs_nginx, wait_for
 from tests.snippets import README, under
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from operation import signals
+from operation.processes import signals
 
 
 @pytest.fixture(params=signals.ENDING, ids=lambda number: signal.Signals(number).name)

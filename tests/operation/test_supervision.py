@@ -14,7 +14,7 @@ import pytest
 
 from operation import log_lines
 from operation.clock import Clock
-from operation.supervision import Program, keep_running
+from operation.processes.supervision import Program, keep_running
 from tests.fake_clock import FakeClock
 from tests.processes import is_alive, wait_until
 
@@ -103,7 +103,8 @@ def test_what_a_program_started_ends_with_it(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties a process to its parent")
 def test_a_killed_supervisor_takes_its_programs_along(tmp_path: Path) -> None:
     script = (
-        "import os, sys, logging\nfrom operation.supervision import Program, keep_running\n"
+        "import os, sys, logging\n"
+        "from operation.processes.supervision import Program, keep_running\n"
         "sleep = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
         "def told(pid): print(pid, flush=True)\n"
         "keep_running([Program('it', lambda: sleep, dict(os.environ), logging.getLogger(), "

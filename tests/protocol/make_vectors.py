@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from protocol import envelope
-from protocol.envelope import Context
-from protocol.keys import Identity, SealingKey
-from protocol.membership import (
+from protocol.model_bytes import ModelState
+from protocol.model_size import layout_of
+from protocol.sealing import envelope
+from protocol.sealing.envelope import Context
+from protocol.sealing.keys import Identity, SealingKey
+from protocol.sealing.membership import (
     announce,
     confirmation,
     derive_member_key,
     generation_digest,
     seal_key_shares,
 )
-from protocol.model_bytes import ModelState
-from protocol.model_size import layout_of
 from protocol.secure_sum import member as sums
 from protocol.secure_sum.secure_leg import SecureLeg, threshold
 from protocol.secure_sum.seeds import derive_pair_key, leg_pair_seed, tag_seed

@@ -6,7 +6,7 @@ import pytest
 
 from protocol.approval import approval_fingerprint
 from protocol.descriptor import Descriptor
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 from protocol.study.roster import Member, Roster
 from tests.client_app.small_hospital import COORDINATOR, IDENTITIES, ROSTER, STRANGER, descriptor
 

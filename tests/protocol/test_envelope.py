@@ -26,9 +26,9 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
-from protocol import envelope
-from protocol.envelope import OVERHEAD, Context, EnvelopeError
-from protocol.keys import InvalidKey, SealingKey
+from protocol.sealing import envelope
+from protocol.sealing.envelope import OVERHEAD, Context, EnvelopeError
+from protocol.sealing.keys import InvalidKey, SealingKey
 
 VECTORS = json.loads((Path(__file__).parent / "vectors/envelope.json").read_text(encoding="utf-8"))
 KEY, OTHER_KEY = SealingKey.generate(), SealingKey.generate()

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from protocol import envelope
-from protocol.envelope import Context, EnvelopeError
+from protocol.sealing import envelope
+from protocol.sealing.envelope import Context, EnvelopeError
 from tests.fuzz import fuzz
 from tests.protocol.mutations import Sample, mutated, refuses
 from tests.protocol.three_members import KEYS

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from protocol.keys import Identity, SealingKey
-from protocol.membership import (
+from protocol.sealing.keys import Identity, SealingKey
+from protocol.sealing.membership import (
     PAIR_SECRET_BYTES,
     Announced,
     MembershipError,

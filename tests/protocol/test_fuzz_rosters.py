@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 from protocol.study.roster import Roster, RosterError
 from tests.fuzz import fuzz
 from tests.protocol.mutations import Sample, mutated, refuses

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.keys import (
+from protocol.sealing.keys import (
     IDENTITY_BYTES,
     SEALING_KEY_BYTES,
     Identity,

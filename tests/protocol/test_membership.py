@@ -11,10 +11,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import envelope
-from protocol.envelope import Context
-from protocol.keys import Identity, SealingKey
-from protocol.membership import (
+from protocol.sealing import envelope
+from protocol.sealing.envelope import Context
+from protocol.sealing.keys import Identity, SealingKey
+from protocol.sealing.membership import (
     KEY_SHARE_BYTES,
     Announced,
     MembershipError,

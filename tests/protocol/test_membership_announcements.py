@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from protocol import envelope
-from protocol.envelope import Context, EnvelopeError
-from protocol.keys import SEALING_KEY_BYTES, SealingKey
-from protocol.membership import (
+from protocol.sealing import envelope
+from protocol.sealing.envelope import Context, EnvelopeError
+from protocol.sealing.keys import SEALING_KEY_BYTES, SealingKey
+from protocol.sealing.membership import (
     Announced,
     MembershipError,
     announce,

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from protocol import envelope
-from protocol.envelope import Context, EnvelopeError
-from protocol.keys import SealingKey
-from protocol.membership import MembershipError, confirmation, generation_digest
+from protocol.sealing import envelope
+from protocol.sealing.envelope import Context, EnvelopeError
+from protocol.sealing.keys import SealingKey
+from protocol.sealing.membership import MembershipError, confirmation, generation_digest
 from tests.protocol.three_members import (
     COORDINATOR,
     EAST,

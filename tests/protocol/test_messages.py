@@ -9,7 +9,6 @@ from hypothesis import given
 from pydantic import ValidationError
 
 from protocol.audit_head import AuditHead
-from protocol.keys import Identity
 from protocol.messages import (
     Carries,
     Close,
@@ -30,6 +29,7 @@ from protocol.messages import (
     sign_reply,
     sign_request,
 )
+from protocol.sealing.keys import Identity
 from tests.protocol.any_message import LEG, TRAINED, WIDE, dumped, framed, replies, requests
 
 COORDINATOR = Identity.from_bytes(bytes(32))

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 from protocol.study.roster import (
     MAX_BYTES,
     MAX_MEMBERS,

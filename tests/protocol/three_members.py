@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from protocol.keys import Identity, SealingKey
-from protocol.membership import (
+from protocol.sealing.keys import Identity, SealingKey
+from protocol.sealing.membership import (
     Announced,
     MembershipError,
     announce,

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from operation import files, process_group
+from operation import files
+from operation.processes import process_group
 from server_app.services import background, supervisor
 from server_app.services.supervisor import PARTS, ServiceError, serve
 from server_app.study.registration import control

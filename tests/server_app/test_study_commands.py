@@ -16,10 +16,10 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from client_app.enrol.enrolment import initialise
-from client_app.hospital.policy import Policy
+from client_app.hospital.agreement.policy import Policy
 from client_app.hospital_folder import HospitalFolder
 from operation.cli import app
-from protocol.keys import Identity
+from protocol.sealing.keys import Identity
 from protocol.study.card import Card
 from protocol.study.connection import Connection
 from protocol.study.roster import Roster

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from flwr.app import Message
 
+from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
-from client_app.hospital.policy import Policy
 from client_app.state.decisions import Decision
 from client_app.state.store import MappingStore
 from protocol.messages import SetUp, TrainLeg
 from protocol.study.roster import Roster
-from strategies.session.journal import DiskJournal
 from strategies.session.quorum import ExperimentFailed
+from strategies.session.storage.journal import DiskJournal
 from tests.fake_clock import FakeClock
 from tests.strategies.test_generations import (
     ALL,

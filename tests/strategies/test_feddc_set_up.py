@@ -5,7 +5,6 @@ from collections.abc import Iterable
 import pytest
 from flwr.app import Message
 
-from protocol.bundle import to_bundle
 from protocol.messages import (
     Announcement,
     ExchangeKeyShares,
@@ -21,6 +20,7 @@ from protocol.messages import (
     decode_signed_reply,
 )
 from protocol.records import from_records
+from protocol.sealing.bundle import to_bundle
 from protocol.study.simulated_study import simulated_study
 from strategies.session.quorum import ExperimentFailed, QuorumNotReached
 from tests.fake_clock import FakeClock

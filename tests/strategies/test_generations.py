@@ -10,15 +10,14 @@ import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message
 from flwr.serverapp.strategy import FedAvg
 
+from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
-from client_app.hospital.policy import Policy
 from client_app.state.store import MappingStore
 from lab.flower.in_process import InProcessGrid
 from learning.data import Examples, Partition
 from learning.settings import TrainingSettings
 from learning.trainer import Network, TaskSpec
 from protocol.descriptor import Descriptor
-from protocol.keys import Identity
 from protocol.messages import (
     Announcement,
     Carries,
@@ -33,10 +32,11 @@ from protocol.messages import (
     sign_request,
 )
 from protocol.records import from_records, to_records
+from protocol.sealing.keys import Identity
 from protocol.study.roster import Member, Roster
-from strategies.session.journal import DiskJournal
 from strategies.session.observer import LegReport, Observer
 from strategies.session.quorum import QuorumNotReached
+from strategies.session.storage.journal import DiskJournal
 from tests.strategies.unruly_grid import make_feddc
 
 NAMES = ("east", "north", "south", "west")

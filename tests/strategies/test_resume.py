@@ -11,8 +11,8 @@ import pytest
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedYogi, Strategy
 
-from strategies.session.journal import DiskJournal, JournalError
 from strategies.session.quorum import ExperimentFailed
+from strategies.session.storage.journal import DiskJournal, JournalError
 from tests.strategies.unruly_grid import UnrulyGrid, prepare, tiny
 
 EXPERIMENT = "study-1"

@@ -22,8 +22,8 @@ from protocol.messages import (
     decode_signed_request,
 )
 from protocol.records import from_records
-from strategies.session.journal import DiskJournal
 from strategies.session.quorum import QuorumNotReached
+from strategies.session.storage.journal import DiskJournal
 from tests.strategies.misconduct import Rule, is_deaf
 from tests.strategies.test_resume import assert_resumes, undisturbed
 from tests.strategies.unruly_grid import Outcome, UnrulyGrid, prepare, run, tiny

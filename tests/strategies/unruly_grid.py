@@ -28,7 +28,7 @@ from strategies.feddc import FedDC
 from strategies.session.exchange import Answer
 from strategies.session.observer import LegReport, Observer
 from strategies.session.sealed_study import SealedStudy
-from strategies.session.spool import StoredModel
+from strategies.session.storage.spool import StoredModel
 from strategies.settings import ScheduleOptions
 from tests.conftest import TINY
 from tests.fake_clock import FakeClock

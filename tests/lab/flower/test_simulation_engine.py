@@ -15,8 +15,8 @@ import pytest
 
 from lab.flower import simulation_engine
 from lab.flower.simulation_engine import EngineError, _SimulationProcess, run_app
-from operation import process_group
 from operation.flower.control_api import pack
+from operation.processes import process_group
 from tests.fake_clock import FakeClock
 from tests.processes import descendants, listening_addresses, wait_until
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from protocol.keys import Identity, SealingKey
 from protocol.model_bytes import ModelState
 from protocol.model_size import layout_of
+from protocol.sealing.keys import Identity, SealingKey
 from protocol.secure_sum.member import MaskedVector, Member
 from protocol.secure_sum.secure_leg import SecureLeg, threshold
 from protocol.secure_sum.seeds import derive_pair_key, tag_seed

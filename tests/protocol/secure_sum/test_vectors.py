@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protocol.keys import Identity, SealingKey
 from protocol.model_bytes import ModelState
 from protocol.model_size import layout_of
+from protocol.sealing.keys import Identity, SealingKey
 from protocol.secure_sum.member import Member
 from protocol.secure_sum.secure_leg import SecureLeg
 from protocol.secure_sum.seeds import derive_pair_key, leg_pair_seed, tag_seed

@@ -11,7 +11,7 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from client_app.sealing_mod import sealing_mod
 from client_app.site_keys import Site, SiteKeyError, make_key, make_roster
-from protocol.sealed_arrays import ENVELOPE, RECORD, is_sealed
+from protocol.sealing.sealed_arrays import ENVELOPE, RECORD, is_sealed
 from strategies import FedDC
 from tests.strategies.plain.small_app import FIRST, WatchedGrid, make_app, record, round_of
 
@@ -137,7 +137,7 @@ def test_a_changed_envelope_is_refused(
 
 
 def put(arrays: ArrayRecord, data: bytes) -> None:
-    from protocol.sealed_arrays import to_envelope_record
+    from protocol.sealing.sealed_arrays import to_envelope_record
 
     arrays[ENVELOPE] = to_envelope_record(data)[ENVELOPE]
 

@@ -1,6 +1,6 @@
 """Stand-ins for hospitals, many in one process, which communicate but do not train.
 
-    python -m benchmarks.stand_in_fleet ADDRESS AUTHORITY KEYS ENVELOPE-BYTES DELIVERED
+    python -m benchmarks.support.stand_in_fleet ADDRESS AUTHORITY KEYS ENVELOPE-BYTES DELIVERED
 
 Each has a SuperNode's key and a hospital's identity, uses Flower's Fleet API through the
 coordinator's proxy and replies as a hospital would, but does not train: its envelopes are random
@@ -21,8 +21,6 @@ import httpx
 from flwr.app import Message
 
 from operation.flower.fleet_node import FleetNode
-from protocol.bundle import from_bundle, to_bundle
-from protocol.keys import Identity
 from protocol.messages import (
     Announcement,
     Carries,
@@ -41,6 +39,8 @@ from protocol.messages import (
     sign_reply,
 )
 from protocol.records import from_records, to_records
+from protocol.sealing.bundle import from_bundle, to_bundle
+from protocol.sealing.keys import Identity
 
 AT_A_TIME = 2
 _SLEEP_SECONDS = 3.0  # like a SuperNode that received no message

@@ -1,6 +1,6 @@
 """A courier that floods its agent's socket: long, slow, meaningless and repeated requests.
 
-python -m benchmarks.hostile_courier SOCKET SECONDS REQUEST-FILE    (prints what it sent)
+python -m benchmarks.support.hostile_courier SOCKET SECONDS REQUEST-FILE    (prints what it sent)
 """
 
 import json

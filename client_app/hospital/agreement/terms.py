@@ -1,11 +1,11 @@
 """What an experiment asks of this hospital, counted from its descriptor."""
 
+from client_app.hospital.leg_order import most_aggregations
 from client_app.state.experiment_ledger import Terms
 from protocol.schedule import Ending
 from protocol.study.roster import Roster, fingerprint
 
 from .agreed_experiment import Agreement
-from .leg_order import most_aggregations
 
 # The rest is cut off: the ledger stores terms, and the coordinator chooses how long options are.
 _LONGEST_OPTIONS = 2000

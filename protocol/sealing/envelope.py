@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
-from .canonical import prefixed
+from protocol.canonical import prefixed
+
 from .keys import SealingKey, sealing_public_key
 
 OVERHEAD = KEM.MLKEM768_X25519.enc_length() + 16

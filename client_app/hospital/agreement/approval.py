@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from client_app.hospital.refusal import Refused
 from client_app.state.decisions import Decisions
 from client_app.state.experiment_ledger import ExperimentLedger, LedgerEntry, Terms
 from protocol.approval import approval_fingerprint
@@ -10,7 +11,6 @@ from protocol.messages import RefusalCode
 from protocol.study.roster import Roster
 
 from .policy import Policy
-from .refusal import Refused
 
 
 @dataclass(frozen=True)

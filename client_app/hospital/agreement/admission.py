@@ -1,5 +1,6 @@
 """Admit a request, and find the reply it got if it was answered before."""
 
+from client_app.hospital.refusal import Refused
 from client_app.state.audit_log import AuditLog
 from client_app.state.experiment_store import ExperimentStore
 from client_app.state.store import STOPPED, Store
@@ -22,8 +23,6 @@ from protocol.messages import (
     is_signed_by,
 )
 from protocol.study.roster import Roster
-
-from .refusal import Refused
 
 
 def admit(data: bytes, name: str, store: Store, roster: Roster, audit_log: AuditLog) -> Request:

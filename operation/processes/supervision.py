@@ -15,9 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO
 
+from operation.clock import Clock
+from operation.log_lines import read_line
+
 from . import signals
-from .clock import Clock
-from .log_lines import read_line
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _STABLE_SECONDS = 60.0  # having run that long, a program that ends is started again at once
@@ -83,7 +84,7 @@ class Program:
                 sys.executable,
                 "-P",
                 "-m",
-                "operation.supervision",
+                "operation.processes.supervision",
                 str(os.getpid()),
                 *self.command(),
             ],

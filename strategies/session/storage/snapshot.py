@@ -8,9 +8,9 @@ from protocol.audit_head import AuditHead
 from protocol.descriptor import Descriptor
 from protocol.study.roster import Roster
 from strategies.identifiers import HospitalName, Position
+from strategies.session.signed_request import SignedRequest
 
 from .journal import State
-from .signed_request import SignedRequest
 from .spool import Spool
 
 

@@ -70,8 +70,8 @@ class StockFlower:
         """Run FedAvg; return the seconds of each round except the first, which fetches the app."""
         self._times.write_text("")
         bundle = pack(
-            server_app="benchmarks.stock_app:server",
-            client_app="benchmarks.stock_app:client",
+            server_app="benchmarks.support.stock_app:server",
+            client_app="benchmarks.support.stock_app:client",
             config={"rounds": count + 1, "nodes": self._nodes},
         )
         self.run(bundle, seconds=_START_SECONDS + count * _ROUND_SECONDS)

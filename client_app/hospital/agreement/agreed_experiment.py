@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
+from client_app.hospital.local_training import LocalTraining
 from client_app.state.experiment_store import ExperimentStore
 from protocol.descriptor import Descriptor
 from protocol.schedule import Leg
 from protocol.study.roster import Roster
-
-from .local_training import LocalTraining
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from protocol.canonical import prefixed
 from protocol.study.roster import Roster
 
 from . import envelope
-from .canonical import prefixed
 from .envelope import Context, EnvelopeError
 from .keys import (
     SEALING_KEY_BYTES,

@@ -8,7 +8,7 @@ arrays hold an envelope, the round in which it was sealed.
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord
 
-from .model_bytes import ModelState
+from protocol.model_bytes import ModelState
 
 RECORD = "feddc"  # the ConfigRecord's key
 ENVELOPE = "feddc-envelope"  # the only array of a sealed model

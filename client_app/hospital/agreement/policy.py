@@ -6,13 +6,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from client_app.hospital.refusal import Refused
 from learning.settings import TrainingSettings
 from operation.config import SettingsGroup
 from protocol.descriptor import Aggregate, Descriptor
 from protocol.messages import MAX_LOSS, RefusalCode
 from protocol.study.roster import DEFAULT_MINIMUM, Roster, fingerprint
-
-from .refusal import Refused
 
 Metric = Literal["examples", "loss", "accuracy", "held-out"]
 Approval = Literal["each", "automatic"]

@@ -1,0 +1,1 @@
+"""What the benchmarks measure against, and the studies they run."""

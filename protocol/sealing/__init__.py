@@ -1,0 +1,1 @@
+"""Keys and envelopes: how one member's message reaches another through the coordinator unread."""
