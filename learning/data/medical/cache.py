@@ -1,7 +1,8 @@
 """Decoded images on disk, for this user only: a second start does not decode them again.
 
 An entry's name is a digest of the files' content, of the form, and of the code that computed it.
-Entries of files that are no longer in the folder are removed: a patient who withdraws leaves no copy.
+Entries of files that are no longer in the folder are removed: no copy is left of a patient who
+withdraws.
 """
 
 import hashlib

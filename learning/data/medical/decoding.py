@@ -5,24 +5,19 @@ import numpy as np
 from learning.data.examples import DataError
 from learning.data.medical import dicom, nifti
 from learning.data.medical.cache import ImageCache
-from learning.data.medical.image_form import (
-    DecodedImage,
-    Floats,
-    ImageForm,
-    apply_form,
-    form_digest,
-)
+from learning.data.medical.image_form import DecodedImage, Floats, apply_form
 from learning.data.medical.orientation import to_canonical
 from learning.data.medical.scan import ScannedFile
 from learning.data.medical.series import Item, check_item, series_affine
 from learning.data.sources import read_bytes
+from protocol.codebook import Images
 
 _EIGHT_BITS = 255
 
 
-def features_of(item: Item, form: ImageForm, cache: ImageCache) -> Floats:
+def features_of(item: Item, form: Images, cache: ImageCache) -> Floats:
     """Return an item's features, from the cache if they are there."""
-    key = cache.key(item.digests, form_digest(form))
+    key = cache.key(item.digests, form.model_dump_json())
     features = cache.read(key, (form.channels, *form.size))
     if features is None:
         features = apply_form(decode_item(item, form), form)
@@ -30,7 +25,7 @@ def features_of(item: Item, form: ImageForm, cache: ImageCache) -> Floats:
     return features
 
 
-def decode_item(item: Item, form: ImageForm) -> DecodedImage:
+def decode_item(item: Item, form: Images) -> DecodedImage:
     """Decode an item; raise a DataError if it does not have what the form needs."""
     check_item(item, form)
     image = _stacked(item) if len(item.files) > 1 else _decoded(item.files[0])

@@ -83,7 +83,7 @@ def _classic(dataset: Any) -> DecodedImage:
     stored = pixels.pixel_array(dataset)
     between = dataset.get("SpacingBetweenSlices", None) or dataset.get("SliceThickness", None)
     in_plane = _spacing(dataset)
-    spacing = (float(between or 1), *in_plane) if in_plane else None
+    spacing = (float(between or 1), in_plane[0], in_plane[1]) if in_plane else None
     if kind == "PALETTE COLOR":
         bits = int(dataset.RedPaletteColorLookupTableDescriptor[2])
         colours = pixels.apply_color_lut(stored, dataset)
@@ -163,7 +163,11 @@ def _parsed(content: bytes, *, pixels: bool) -> Any:
     found = _TRANSFER_SYNTAX.search(content[:4096])
     if found and found[1] == _DEFLATED:
         raise DataError("a deflated file; export it uncompressed")
-    return pydicom.dcmread(io.BytesIO(content), stop_before_pixels=not pixels, force=True)
+    dataset = pydicom.dcmread(io.BytesIO(content), stop_before_pixels=not pixels, force=True)
+    if "TransferSyntaxUID" not in dataset.file_meta:
+        implicit, _ = dataset.original_encoding
+        dataset.file_meta.TransferSyntaxUID = f"1.2.840.10008.1.2{'' if implicit else '.1'}"
+    return dataset
 
 
 @contextmanager
@@ -195,7 +199,7 @@ def _check_size(dataset: Any, name: str) -> None:
 def _check_decoder(dataset: Any, name: str) -> None:
     uids = import_extra("pydicom.uid", _EXTRA, "reading DICOM files")
     pixels = import_extra("pydicom.pixels", _EXTRA, "reading DICOM files")
-    syntax = uids.UID(getattr(dataset.file_meta, "TransferSyntaxUID", "1.2.840.10008.1.2"))
+    syntax = uids.UID(dataset.file_meta.TransferSyntaxUID)
     if not syntax.is_compressed:
         return
     title = "an unknown compression" if syntax.name == syntax else syntax.name
@@ -237,7 +241,11 @@ def _numbers(dataset: Any, name: str, count: int | None = None) -> tuple[float, 
     value = dataset.get(name, None)
     if value is None or value == "":
         return None
-    parts = value if not isinstance(value, str | int | float) and hasattr(value, "__iter__") else [value]
+    parts = (
+        value
+        if not isinstance(value, str | int | float) and hasattr(value, "__iter__")
+        else [value]
+    )
     numbers = tuple(float(part) for part in parts)
     if (count and len(numbers) != count) or not all(map(math.isfinite, numbers)):
         return None

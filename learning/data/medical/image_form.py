@@ -3,54 +3,14 @@
 A pure function of file and form, so that an image is the same at every hospital and at prediction.
 """
 
-import hashlib
-import json
 from dataclasses import dataclass
-from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-Intensity = Literal["8-bit", "hu-window", "percentiles"]
+from protocol.codebook import Images
+
 Floats = NDArray[np.float32]
-
-
-class ImageForm(Protocol):
-    """What images of a study look like to a network: the `images` of its codebook."""
-
-    @property
-    def view(self) -> Literal["slice", "volume"]: ...
-    @property
-    def size(self) -> tuple[int, ...]: ...
-    @property
-    def channels(self) -> int: ...
-    @property
-    def intensity(self) -> Intensity: ...
-    @property
-    def window(self) -> tuple[float, float] | None: ...
-    @property
-    def percentiles(self) -> tuple[float, float] | None: ...
-    @property
-    def spacing(self) -> tuple[float, ...] | None: ...
-    @property
-    def centre(self) -> float: ...
-    @property
-    def scale(self) -> float: ...
-
-
-@dataclass(frozen=True)
-class PlainForm:
-    """Grey slices as they are displayed: what is read where no codebook says otherwise."""
-
-    size: tuple[int, ...] = (128, 128)
-    channels: int = 1
-    view: Literal["slice", "volume"] = "slice"
-    intensity: Intensity = "8-bit"
-    window: tuple[float, float] | None = None
-    percentiles: tuple[float, float] | None = None
-    spacing: tuple[float, ...] | None = None
-    centre: float = 0.5
-    scale: float = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,14 +39,7 @@ class DecodedImage:
         return self.values.ndim == 4
 
 
-def form_digest(form: ImageForm) -> str:
-    """Return a digest of everything that `apply_form` looks at."""
-    names = [name for name in vars(ImageForm) if not name.startswith("_")]
-    values = {name: getattr(form, name) for name in sorted(names)}
-    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
-
-
-def apply_form(image: DecodedImage, form: ImageForm) -> Floats:
+def apply_form(image: DecodedImage, form: Images) -> Floats:
     """Return the features of an image, (channels, *size)."""
     grey = _intensities(image, form)
     ratios = [
@@ -109,7 +62,7 @@ def apply_form(image: DecodedImage, form: ImageForm) -> Floats:
     return np.ascontiguousarray(shaped, dtype=np.float32)
 
 
-def _intensities(image: DecodedImage, form: ImageForm) -> Floats:
+def _intensities(image: DecodedImage, form: Images) -> Floats:
     """Return values from 0 to 1: (channels, depth, height, width)."""
     if image.is_coloured:
         colours = np.moveaxis(image.values, -1, 0)
@@ -117,7 +70,8 @@ def _intensities(image: DecodedImage, form: ImageForm) -> Floats:
             return colours
         # The luminance of ITU-R BT.601, as Pillow converts to grey.
         weights = np.array([0.299, 0.587, 0.114], dtype=np.float32)
-        return np.tensordot(weights, colours, axes=1)[np.newaxis].astype(np.float32)
+        grey: Floats = np.tensordot(weights, colours, axes=1)[np.newaxis].astype(np.float32)
+        return grey
     if form.intensity == "8-bit" and image.displayed is not None:
         return image.displayed[np.newaxis]
     values = image.values
@@ -131,7 +85,8 @@ def _intensities(image: DecodedImage, form: ImageForm) -> Floats:
     # An image of one value has no range; it becomes 0.
     span = high - low or 1.0
     scaled = (values - np.float32(low)) / np.float32(span)
-    return np.clip(scaled, 0, 1)[np.newaxis].astype(np.float32)
+    clipped: Floats = np.clip(scaled, 0, 1)[np.newaxis].astype(np.float32)
+    return clipped
 
 
 def _resampling(given: int, wanted: int, ratio: float) -> Floats:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from learning.data.examples import DataError
 from learning.data.medical.headers import ImageHeader
-from learning.data.medical.image_form import ImageForm
 from learning.data.medical.scan import ScannedFile
+from protocol.codebook import Images
 
 _SAME_DIRECTION = 1e-3
 _SAME_SPACING = 0.02  # relative: scanners round positions
@@ -47,7 +47,7 @@ class Item:
         return tuple(file.digest for file in self.files)
 
 
-def items_of(images: Sequence[ScannedFile], form: ImageForm) -> list[Item]:
+def items_of(images: Sequence[ScannedFile], form: Images) -> list[Item]:
     """Group the files: each is a slice, or the slices of a series are a volume."""
     groups: dict[tuple[str, str], list[ScannedFile]] = defaultdict(list)
     for file in images:
@@ -60,7 +60,7 @@ def items_of(images: Sequence[ScannedFile], form: ImageForm) -> list[Item]:
     return [Item(tuple(_by_place(files))) for files in groups.values()]
 
 
-def check_item(item: Item, form: ImageForm) -> None:
+def check_item(item: Item, form: Images) -> None:
     """Raise a DataError if an item can't be an example of this form, as far as headers tell."""
     sides = [side for side in item.shape if side > 1]
     if form.view == "slice" and len(sides) > 2:
@@ -122,7 +122,9 @@ def _check_series(item: Item) -> None:
     if np.abs(ratios - np.round(ratios)).max() <= 2 * _SAME_SPACING:
         missing = int(np.round(ratios).sum()) - len(steps)
         after = item.files[int(np.argmax(ratios))].name
-        raise DataError(f"{item.name}: {missing} slices missing, the first after {after}; {_EXPORT}")
+        raise DataError(
+            f"{item.name}: {missing} slices missing, the first after {after}; {_EXPORT}"
+        )
     raise DataError(
         f"{item.name}: mixed distances between slices, {steps.min():.2f} to {steps.max():.2f} mm; "
         f"{_EXPORT}, with one spacing"

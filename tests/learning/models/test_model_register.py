@@ -8,7 +8,7 @@ import torch
 
 from learning.models import ModelError, build, names, options_of
 
-BUILT_IN = ("linear", "mlp", "mnist-cnn", "mri-cnn", "resnet-small", "resnet18")
+BUILT_IN = ("linear", "mlp", "mnist-cnn", "mri-cnn", "resnet-small", "resnet18", "cnn-3d")
 
 
 def test_the_papers_models_are_there() -> None:
