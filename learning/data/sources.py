@@ -37,6 +37,7 @@ SOURCES = {
     "csv": Source("your own records, exported as comma-separated values"),
     "heart-disease": Source("the UCI repository, Heart Disease", "heart_disease"),
     "image-folder": Source("your own images, one folder for each class"),
+    "medical-folder": Source("your own DICOM or NIfTI files, with a table of labels"),
     "mnist": Source("the MNIST database by LeCun, Cortes and Burges", "mnist"),
     "susy": Source("the UCI repository, SUSY (SUSY.csv.gz)", "susy"),
 }

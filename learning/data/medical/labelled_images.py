@@ -162,7 +162,7 @@ def _positions(
 
 
 def _check(items: list[Item], form: Images) -> None:
-    problems = []
+    problems: list[str] = []
     for item in items:
         try:
             check_item(item, form)

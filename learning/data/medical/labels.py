@@ -50,8 +50,8 @@ def find_labels(
     label_name = table.find(label_column)
     if label_name is None:
         raise DataError(
-            f"{table.source}: no column {label_column!r} with the class; set label-column to one of "
-            f"{', '.join(table.columns)}"
+            f"{table.source}: no column {label_column!r} with the class; set label-column to one "
+            f"of {', '.join(table.columns)}"
         )
     key, column = _key_column(table, key, key_column)
     rows_of = _matched(items, table.texts(column), key)
@@ -114,18 +114,16 @@ def _matched(items: Sequence[Item], cells: Sequence[str], key: Key) -> list[list
     for row, cell in enumerate(cells):
         if cell:
             rows[_path(cell) if key == "file" else cell].append(row)
-    names: Callable[[Item], list[str]] = _file_names if key == "file" else lambda item: [
-        getattr(item.header, key)
-    ]
+    names: Callable[[Item], list[str]] = (
+        _file_names if key == "file" else lambda item: [getattr(item.header, key)]
+    )
     found = [next((rows[name] for name in names(item) if name in rows), []) for item in items]
     if key != "file" and not any(found):
         return _without_zeros(items, rows, key)
     return found
 
 
-def _without_zeros(
-    items: Sequence[Item], rows: dict[str, list[int]], key: Key
-) -> list[list[int]]:
+def _without_zeros(items: Sequence[Item], rows: dict[str, list[int]], key: Key) -> list[list[int]]:
     """Compare numbers as spreadsheets write them, which drop the zeros in front."""
     values = {getattr(item.header, key) for item in items}
     if len({value.lstrip("0") for value in values}) != len(values):

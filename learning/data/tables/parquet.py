@@ -52,8 +52,10 @@ def _cells(column: Any, types: Any) -> Cells:
         kind = column.type
     values = column.to_pylist()
     # A whole number of 17 digits is a patient's or an accession number: as text it stays exact.
-    if types.is_floating(kind) or types.is_decimal(kind) or (
-        types.is_integer(kind) and all(v is None or abs(v) < 2**53 for v in values)
+    if (
+        types.is_floating(kind)
+        or types.is_decimal(kind)
+        or (types.is_integer(kind) and all(v is None or abs(v) < 2**53 for v in values))
     ):
         return np.array([math.nan if value is None else float(value) for value in values])
     if types.is_boolean(kind):

@@ -68,6 +68,7 @@ def ct_slice(volume: NDArray[np.int16], index: int, **attributes: Any) -> Datase
             "RescaleIntercept": -1024,
             "WindowCenter": 40,
             "WindowWidth": 400,
+            "FrameOfReferenceUID": "1.2.3",
             "PixelSpacing": [0.5, 0.75],
             "ImageOrientationPatient": list(AXIAL),
             "ImagePositionPatient": [-10.0, -20.0, 100.0 + 2.5 * index],
@@ -88,7 +89,5 @@ def save_series(
     return str(series)
 
 
-def hounsfield(
-    shape: tuple[int, ...] = (5, 12, 10), seed: int = 0
-) -> NDArray[np.int16]:
+def hounsfield(shape: tuple[int, ...] = (5, 12, 10), seed: int = 0) -> NDArray[np.int16]:
     return np.random.default_rng(seed).integers(-1000, 1500, shape, dtype=np.int16)
