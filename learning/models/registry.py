@@ -8,7 +8,7 @@ from torch import nn
 
 from learning.models.interface import Model, ModelError, Option, Shape
 
-from . import cnn, cnn_3d, linear, mlp, plug_ins, resnet
+from . import cnn, cnn_3d, linear, mlp, monai_networks, plug_ins, resnet
 
 _BUILT_IN = {
     model.name: model
@@ -63,7 +63,7 @@ def options_of(name: str) -> tuple[Option, ...]:
 
 def _find(name: str) -> Model:
     # Built-in names take precedence, so that "mlp" is the same network at every hospital.
-    model = _BUILT_IN.get(name) or plug_ins.load(name)
+    model = _BUILT_IN.get(name) or monai_networks.load(name) or plug_ins.load(name)
     if model is None:
         known = names()
         near = difflib.get_close_matches(name, known, n=1)

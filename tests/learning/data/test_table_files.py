@@ -3,6 +3,7 @@
 import datetime
 import os
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +117,11 @@ def test_long_numbers_stay_exact(tmp_path: Path) -> None:
 def test_categories_and_decimals_of_parquet_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     levels = pyarrow.array(["x", None, "x"]).dictionary_encode()
-    amounts = pyarrow.array([1, 2, None]).cast(pyarrow.decimal128(5, 2))
+    amounts = pyarrow.array([Decimal("1.50"), Decimal(2), None], pyarrow.decimal128(5, 2))
     pyarrow.parquet.write_table(pyarrow.table({"level": levels, "amount": amounts}), path)
     table = read_table(path)
     assert table.texts("level") == ["x", "", "x"]
-    assert table.texts("amount") == ["1", "2", ""]
+    assert table.texts("amount") == ["1.5", "2", ""]
 
 
 def test_nested_columns_are_refused_by_name(tmp_path: Path, refusal: Refusal) -> None:

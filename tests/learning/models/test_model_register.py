@@ -50,10 +50,9 @@ def test_seeds_may_have_63_bits() -> None:
 def test_the_documented_defaults_are_what_build_uses(name: str) -> None:
     documented = {option.name: option.default for option in options_of(name)}
 
-    by_default = build(name, shape=_shape(name), classes=2, options={}, seed=7).state_dict()
-    spelled_out = build(
-        name, shape=_shape(name), classes=2, options=documented, seed=7
-    ).state_dict()
+    shape = _shape(name)
+    by_default = build(name, shape=shape, classes=2, options={}, seed=7).state_dict()
+    spelled_out = build(name, shape=shape, classes=2, options=documented, seed=7).state_dict()
 
     assert all(torch.equal(by_default[key], spelled_out[key]) for key in by_default)
     assert all(option.meaning for option in options_of(name))
