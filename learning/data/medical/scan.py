@@ -12,7 +12,7 @@ from learning.data.medical import dicom, nifti
 from learning.data.medical.cache import ImageCache
 from learning.data.medical.folder_files import FoundFile, files_below
 from learning.data.medical.headers import ImageHeader
-from learning.data.sources import read_bytes
+from learning.data.sources import check_file, read_bytes, read_start
 
 _START_BYTES = 4096
 _SUFFIXES = (".dcm", ".dicom", ".ima", ".nii", ".nii.gz")
@@ -76,6 +76,21 @@ def scan(root: Path, cache: ImageCache) -> Scan:
     if index != known:
         cache.write_index(index)
     return Scan(list(images.values()), localizers, copies, others, unreadable)
+
+
+def scan_file(path: Path) -> ScannedFile:
+    """Read the header of one file; raise a DataError if it is no image."""
+    digest, header = _examined(FoundFile(path.name, path, check_file(path)))
+    if header.kind == "other":
+        raise DataError(f"{path}: no DICOM or NIfTI image")
+    return ScannedFile(str(path), path, digest, header)
+
+
+def is_medical(path: Path) -> bool:
+    """Say whether a file is a DICOM or NIfTI image, or a folder has one in it."""
+    files = files_below(path)[0] if path.is_dir() else [FoundFile("", path, check_file(path))]
+    starts = (read_start(file.path, _START_BYTES) for file in files)
+    return any(dicom.is_dicom(start) or nifti.is_nifti(start) for start in starts)
 
 
 def _known(entry: Any, file: FoundFile) -> tuple[str, ImageHeader] | None:

@@ -14,6 +14,8 @@ import pytest
 from learning.data import DataError, DataOptions, Dataset, load
 from learning.data.medical import decoding
 from learning.data.medical.labelled_images import LabelledImages, LabelSource, read_labelled_images
+from learning.data.medical.scan import is_medical
+from learning.data.medical.unlabelled_images import read_unlabelled_images
 from learning.data.partition.held_out import HeldOut
 from protocol.codebook import Images
 from tests.learning.data.medical.made_images import (
@@ -342,3 +344,22 @@ def test_added_patients_move_nobody_out_of_the_held_out_set(folder: Path) -> Non
     old = {row.tobytes() for row in before.test.features}
     assert old
     assert old <= {row.tobytes() for row in after.test.features}
+
+
+# --- without labels -------------------------------------------------------------------------------
+
+
+def test_images_to_predict_have_the_features_of_training(folder: Path, refusal: Refusal) -> None:
+    trained = read(folder)
+    names, features = read_unlabelled_images([folder], SLICE)
+    assert names == tuple(sorted(p.relative_to(folder).as_posix() for p in folder.rglob("0*")))
+    np.testing.assert_array_equal(features, trained.examples.features)
+    one = folder / "Müller 1" / "00000003"
+    names, features = read_unlabelled_images([one], SLICE)
+    assert names == (str(one),)
+    np.testing.assert_array_equal(features[0], trained.examples.features[3])
+    assert is_medical(folder)
+    assert is_medical(one)
+    assert not is_medical(folder / "labels.csv")
+    message = refusal(lambda: read_unlabelled_images([folder / "labels.csv", one], SLICE))
+    assert "labels.csv: no DICOM or NIfTI image" in message
