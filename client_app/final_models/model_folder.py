@@ -1,0 +1,158 @@
+"""`models/<experiment>/` in the hospital's folder: the final model, with all that explains it.
+
+The files are written before the experiment's keys are destroyed. A model without its descriptor
+and codebook would be useless: it could be loaded into another network, or fed with another scale.
+"""
+
+import errno
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from client_app.hospital_folder import FolderError
+from client_app.state.store import StoreFull
+from operation import files
+from operation.terminal import byte_size
+from protocol.codebook import Codebook, CodebookError
+from protocol.descriptor import Descriptor, DescriptorError
+from protocol.model_bytes import ModelState
+from protocol.model_file import metadata_of, to_model_file
+
+MODEL, FIRST_MODEL = "model.safetensors", "first-model.safetensors"
+DESCRIPTOR, CODEBOOK = "descriptor.json", "codebook.json"
+EVALUATION, EVALUATION_TEXT = "evaluation.json", "evaluation.txt"
+_DIGEST = "descriptor"
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class FinalModels:
+    """The folder `models/` of a hospital."""
+
+    path: Path
+
+    def keep(
+        self,
+        descriptor: Descriptor,
+        codebook: Codebook | None,
+        model: ModelState,
+        first: ModelState | None,
+    ) -> "ModelFolder":
+        """Write the final model of an experiment durably; StoreFull says what did not fit.
+
+        `first` is the model that training began with, if the coordinator gave one.
+        """
+        folder = ModelFolder(self.path / descriptor.experiment)
+        described = descriptor.to_bytes()
+        metadata = {
+            "experiment": descriptor.experiment,
+            _DIGEST: hashlib.sha256(described).hexdigest(),
+        }
+        contents = {DESCRIPTOR: described}
+        if codebook is not None:
+            contents[CODEBOOK] = codebook.content
+        if first is not None:
+            contents[FIRST_MODEL] = to_model_file(first)
+        contents[MODEL] = to_model_file(model, metadata)  # last: it marks the folder as complete
+        folder.write(contents)
+        for parent in (self.path, self.path.parent):
+            files.sync_folder(parent)
+        return folder
+
+    def folders(self) -> Iterator["ModelFolder"]:
+        """Return the folders of all models, oldest experiment first."""
+        for path in sorted(self.path.iterdir()) if self.path.is_dir() else ():
+            if (path / MODEL).is_file():
+                yield ModelFolder(path)
+
+    def find(self, given: str) -> "ModelFolder":
+        """Return the folder that an experiment's id or a path names."""
+        for path in (self.path / given, Path(given)):
+            if (path / MODEL).is_file():
+                return ModelFolder(path)
+        known = ", ".join(folder.path.name for folder in self.folders()) or "none yet"
+        raise FolderError(
+            f"{given}: neither a model in {self.path} ({known}) nor a folder with {MODEL}; a model "
+            "is written when its experiment closes"
+        )
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """The files of one model."""
+
+    path: Path
+
+    def write(self, contents: dict[str, bytes]) -> None:
+        """Write files durably; StoreFull says which did not fit, and how much space is needed."""
+        name = ""
+        try:
+            # The modes of existing folders are the operator's: he may share a model.
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for name, content in contents.items():
+                with files.replacing(self.path / name) as draft:
+                    files.write_new(draft, content)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            needed = byte_size(sum(map(len, contents.values())))
+            raise StoreFull(
+                f"no space left for {self.path / name}: {needed} are needed"
+            ) from error
+
+    @property
+    def evaluation(self) -> dict[str, Any] | None:
+        """The saved evaluation; None before the first."""
+        try:
+            found: dict[str, Any] = json.loads((self.path / EVALUATION).read_bytes())
+            return found
+        except (FileNotFoundError, ValueError):  # written whole or not at all, but perhaps edited
+            return None
+
+    def descriptor(self) -> Descriptor:
+        """Return the descriptor, if it is the model's."""
+        data = self._read(DESCRIPTOR)
+        given = metadata_of(self._read(MODEL)).get(_DIGEST)
+        if given != hashlib.sha256(data).hexdigest():
+            raise FolderError(
+                f"{self.path}: {DESCRIPTOR} is not that of {MODEL}; restore the folder as it was "
+                "written"
+            )
+        try:
+            return Descriptor.from_bytes(data)
+        except DescriptorError as error:
+            raise FolderError(f"{self.path / DESCRIPTOR}: {error}") from error
+
+    def codebook(self, descriptor: Descriptor) -> Codebook | None:
+        """Return the codebook that the model was trained with, or None if there was none."""
+        if descriptor.codebook is None:
+            return None
+        try:
+            found = Codebook.from_content(self._read(CODEBOOK))
+        except CodebookError as error:
+            raise FolderError(f"{self.path / CODEBOOK}: {error}") from error
+        if found.digest != descriptor.codebook:
+            raise FolderError(
+                f"{self.path / CODEBOOK} has the digest {found.digest.hex()}, the model was "
+                f"trained with {descriptor.codebook.hex()}: restore the codebook of this model"
+            )
+        return found
+
+    def model_bytes(self) -> bytes:
+        return self._read(MODEL)
+
+    def first_model_bytes(self) -> bytes | None:
+        """The model that training began with, if the coordinator gave one."""
+        path = self.path / FIRST_MODEL
+        return path.read_bytes() if path.is_file() else None
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return (self.path / name).read_bytes()
+        except FileNotFoundError as error:
+            raise FolderError(
+                f"{self.path / name} is missing: restore the folder as it was written"
+            ) from error
