@@ -13,6 +13,7 @@ from safetensors.numpy import load, save
 from .model_bytes import LENGTH_BYTES, ModelBytesError, ModelState, header_bytes
 
 _MOST_HEADER = 1 << 20
+_METADATA = "feddc"
 
 
 def to_model_file(model: ModelState, metadata: Mapping[str, str] | None = None) -> bytes:
@@ -21,7 +22,9 @@ def to_model_file(model: ModelState, metadata: Mapping[str, str] | None = None) 
         name: np.asarray(array, order="C")
         for name, array in (model.parameters | model.buffers).items()
     }
-    return bytes(save(tensors, dict(metadata) if metadata else None))
+    # One entry: safetensors writes several in an order of its own, and equal models differ.
+    text = {_METADATA: json.dumps(dict(metadata), sort_keys=True)} if metadata else None
+    return bytes(save(tensors, text))
 
 
 def from_model_file(data: bytes, like: ModelState) -> ModelState:
@@ -61,6 +64,7 @@ def metadata_of(data: bytes) -> dict[str, str]:
         return {}
     try:
         header = json.loads(data[LENGTH_BYTES : LENGTH_BYTES + length])
-        return {str(key): str(value) for key, value in header["__metadata__"].items()}
+        entries = json.loads(header["__metadata__"][_METADATA])
+        return {str(key): str(value) for key, value in entries.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}

@@ -17,12 +17,11 @@ from learning.evaluation import HeldOutEvaluation, evaluate_predictions
 from learning.evaluation.held_out import predicted_classes
 from learning.evaluation.text import evaluation_text
 
-from .model_folder import EVALUATION, EVALUATION_TEXT, ModelFolder
+from .model_folder import EVALUATION, EVALUATION_TEXT, PENDING, ModelFolder
 from .saved_network import SavedNetwork
 from .training_alone import train_alone
 
 _SIGNIFICANT = 0.05
-_PENDING = "not trained yet"
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def evaluate_model(folder: ModelFolder, partition: Partition, *, device: str, al
     found = evaluate_predictions(chances, held_out.labels, saved.classes)
     if not len(held_out):
         return _write(folder, found, missing="not trained: no example is held out")
-    text = _write(folder, found, missing=_PENDING if alone else "not trained")
+    text = _write(folder, found, missing=PENDING if alone else "not trained")
     if not alone:
         return text
     network = train_alone(saved.descriptor, partition.train, saved.first_model(), device=device)
@@ -68,12 +67,6 @@ def compare(
     differing = only_study + only_alone
     p_value = float(binomtest(only_study, differing).pvalue) if differing else 1.0
     return Comparison(only_study, only_alone, p_value)
-
-
-def is_finished(folder: ModelFolder) -> bool:
-    """Return whether both models of a folder have been evaluated, as far as that is possible."""
-    evaluation = folder.evaluation
-    return evaluation is not None and evaluation.get("alone_missing") != _PENDING
 
 
 def _write(
@@ -114,6 +107,8 @@ def _verdict(found: Comparison) -> str:
         f"only: {found.only_alone} (p = {found.p_value:.2g})."
     )
     if found.p_value >= _SIGNIFICANT:
-        return f"{counts}\nToo few examples, or too small a difference, to say which is better here."
+        return (
+            f"{counts}\nToo few examples, or too small a difference, to say which is better here."
+        )
     better = "The study's model" if found.only_study > found.only_alone else "The model alone"
     return f"{counts}\n{better} is better on your held-out examples."

@@ -7,7 +7,7 @@ and codebook would be useless: it could be loaded into another network, or fed w
 import errno
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,22 +24,21 @@ from protocol.model_file import metadata_of, to_model_file
 MODEL, FIRST_MODEL = "model.safetensors", "first-model.safetensors"
 DESCRIPTOR, CODEBOOK = "descriptor.json", "codebook.json"
 EVALUATION, EVALUATION_TEXT = "evaluation.json", "evaluation.txt"
-_DIGEST = "descriptor"
+_DESCRIPTOR_DIGEST, _CODEBOOK_DIGEST = "descriptor", "codebook"  # in the model's metadata
+PENDING = "not trained yet"  # in an evaluation: the model alone
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
 class FinalModels:
-    """The folder `models/` of a hospital."""
+    """The folder `models/` of a hospital, and the codebook that its models are trained with."""
 
     path: Path
+    codebook: Codebook | None = None
+    on_kept: Callable[[], None] = lambda: None
 
     def keep(
-        self,
-        descriptor: Descriptor,
-        codebook: Codebook | None,
-        model: ModelState,
-        first: ModelState | None,
+        self, descriptor: Descriptor, model: ModelState, first: ModelState | None
     ) -> "ModelFolder":
         """Write the final model of an experiment durably; StoreFull says what did not fit.
 
@@ -49,17 +48,19 @@ class FinalModels:
         described = descriptor.to_bytes()
         metadata = {
             "experiment": descriptor.experiment,
-            _DIGEST: hashlib.sha256(described).hexdigest(),
+            _DESCRIPTOR_DIGEST: hashlib.sha256(described).hexdigest(),
         }
         contents = {DESCRIPTOR: described}
-        if codebook is not None:
-            contents[CODEBOOK] = codebook.content
+        if self.codebook is not None:
+            contents[CODEBOOK] = self.codebook.content
+            metadata[_CODEBOOK_DIGEST] = self.codebook.digest.hex()
         if first is not None:
             contents[FIRST_MODEL] = to_model_file(first)
         contents[MODEL] = to_model_file(model, metadata)  # last: it marks the folder as complete
         folder.write(contents)
         for parent in (self.path, self.path.parent):
             files.sync_folder(parent)
+        self.on_kept()
         return folder
 
     def folders(self) -> Iterator["ModelFolder"]:
@@ -99,9 +100,7 @@ class ModelFolder:
             if error.errno not in _FULL:
                 raise
             needed = byte_size(sum(map(len, contents.values())))
-            raise StoreFull(
-                f"no space left for {self.path / name}: {needed} are needed"
-            ) from error
+            raise StoreFull(f"no space left for {self.path / name}: {needed} are needed") from error
 
     @property
     def evaluation(self) -> dict[str, Any] | None:
@@ -112,10 +111,16 @@ class ModelFolder:
         except (FileNotFoundError, ValueError):  # written whole or not at all, but perhaps edited
             return None
 
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether both models have been evaluated, as far as that is possible."""
+        evaluation = self.evaluation
+        return evaluation is not None and evaluation.get("alone_missing") != PENDING
+
     def descriptor(self) -> Descriptor:
         """Return the descriptor, if it is the model's."""
         data = self._read(DESCRIPTOR)
-        given = metadata_of(self._read(MODEL)).get(_DIGEST)
+        given = self._metadata.get(_DESCRIPTOR_DIGEST)
         if given != hashlib.sha256(data).hexdigest():
             raise FolderError(
                 f"{self.path}: {DESCRIPTOR} is not that of {MODEL}; restore the folder as it was "
@@ -126,18 +131,19 @@ class ModelFolder:
         except DescriptorError as error:
             raise FolderError(f"{self.path / DESCRIPTOR}: {error}") from error
 
-    def codebook(self, descriptor: Descriptor) -> Codebook | None:
+    def codebook(self) -> Codebook | None:
         """Return the codebook that the model was trained with, or None if there was none."""
-        if descriptor.codebook is None:
+        digest = self._metadata.get(_CODEBOOK_DIGEST)
+        if digest is None:
             return None
         try:
             found = Codebook.from_content(self._read(CODEBOOK))
         except CodebookError as error:
             raise FolderError(f"{self.path / CODEBOOK}: {error}") from error
-        if found.digest != descriptor.codebook:
+        if found.digest.hex() != digest:
             raise FolderError(
-                f"{self.path / CODEBOOK} has the digest {found.digest.hex()}, the model was "
-                f"trained with {descriptor.codebook.hex()}: restore the codebook of this model"
+                f"{self.path / CODEBOOK} has the digest {found.digest.hex()}, but the model was "
+                f"trained with the codebook {digest}: restore the folder as it was written"
             )
         return found
 
@@ -148,6 +154,10 @@ class ModelFolder:
         """The model that training began with, if the coordinator gave one."""
         path = self.path / FIRST_MODEL
         return path.read_bytes() if path.is_file() else None
+
+    @property
+    def _metadata(self) -> dict[str, str]:
+        return metadata_of(self._read(MODEL))
 
     def _read(self, name: str) -> bytes:
         try:

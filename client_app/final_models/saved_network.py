@@ -19,7 +19,7 @@ class SavedNetwork:
     def __init__(self, folder: ModelFolder, *, device: str = "cpu") -> None:
         self.folder = folder
         self.descriptor = folder.descriptor()
-        self.codebook: Codebook | None = folder.codebook(self.descriptor)
+        self.codebook: Codebook | None = folder.codebook()
         self.network = new_network(self.descriptor, seed=0, device=device)
         self._load(folder.model_bytes())
 
@@ -53,4 +53,6 @@ def new_network(descriptor: Descriptor, *, seed: int, device: str) -> Network:
         task = TaskSpec(descriptor.shape, descriptor.classes)
         return Network(settings, task, seed=seed, device=device)
     except (ModelError, SettingsError) as error:
-        raise FolderError(f"the model of {descriptor.experiment} can't be built: {error}") from error
+        raise FolderError(
+            f"the model of {descriptor.experiment} can't be built: {error}"
+        ) from error

@@ -23,9 +23,5 @@ def remember_first_model(request: TrainLeg, experiment: AgreedExperiment) -> Non
 def keep_final_model(models: FinalModels, experiment: AgreedExperiment, model: ModelState) -> None:
     """Write the final model into the hospital's folder."""
     first = experiment.store.get(_FIRST)
-    models.keep(
-        experiment.descriptor,
-        experiment.codebook,
-        model,
-        None if first is None else experiment.training.read(first),
-    )
+    given = None if first is None else experiment.training.read(first)
+    models.keep(experiment.descriptor, model, given)

@@ -85,7 +85,8 @@ def evaluate_predictions(
 
 def predicted_classes(probabilities: NDArray[np.float64]) -> NDArray[np.intp]:
     """Return the most probable class of each example; of two equal ones the first."""
-    return probabilities.argmax(axis=1)
+    best: NDArray[np.intp] = probabilities.argmax(axis=1)
+    return best
 
 
 def _one_class(

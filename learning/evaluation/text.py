@@ -4,6 +4,7 @@ from .held_out import HeldOutEvaluation
 from .intervals import Estimate
 
 _WIDTH = 28
+_CORNER = "true \\ predicted"
 
 
 def evaluation_text(title: str, found: HeldOutEvaluation) -> str:
@@ -32,10 +33,10 @@ def evaluation_text(title: str, found: HeldOutEvaluation) -> str:
 
 def _confusion(found: HeldOutEvaluation) -> list[str]:
     """Return the confusion matrix: a line for each true class, a column for each prediction."""
-    width = max(len("true \\ predicted"), *map(len, found.classes))
+    width = max(len(_CORNER), *map(len, found.classes))
     columns = [max(len(name), 5) for name in found.classes]
     head = "  ".join(f"{name:>{w}}" for name, w in zip(found.classes, columns, strict=True))
-    lines = [f"  {'true \\ predicted':{width}}  {head}"]
+    lines = [f"  {_CORNER:{width}}  {head}"]
     for name, row in zip(found.classes, found.confusion, strict=True):
         cells = "  ".join(f"{count:>{w}}" for count, w in zip(row, columns, strict=True))
         lines.append(f"  {name:{width}}  {cells}")

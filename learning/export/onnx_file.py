@@ -118,4 +118,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.getLogger("torch.onnx").setLevel(level)
-

@@ -58,9 +58,7 @@ def test_scikit_learn_computes_the_same(classes: int) -> None:
         assert figures.auc is not None
         assert figures.sensitivity is not None
         assert figures.specificity is not None
-        assert figures.auc.value == pytest.approx(
-            metrics.roc_auc_score(labels == k, chances[:, k])
-        )
+        assert figures.auc.value == pytest.approx(metrics.roc_auc_score(labels == k, chances[:, k]))
         assert figures.sensitivity.value == pytest.approx(
             metrics.recall_score(labels == k, best == k)
         )
