@@ -1,6 +1,7 @@
-"""Commands for final models: `evaluate`."""
+"""Commands for final models: `evaluate`, `predict`."""
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -56,6 +57,52 @@ def evaluate(
                 one, partition, device=configuration.data.device, alone=not without_alone
             )
             echo(json.dumps(one.evaluation) if json_output else f"{one.path}\n\n{text}")
+
+
+def predict(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Id of a closed experiment, or a model's folder.")
+    ],
+    inputs: Annotated[
+        list[Path],
+        typer.Argument(metavar="INPUT…", help="Tables, images, or folders of images."),
+    ],
+    folder: Folder = DEFAULT_FOLDER,
+    codebook: Annotated[
+        Path | None,
+        typer.Option(
+            help="Refuse unless this codebook is the model's.", show_default="not compared"
+        ),
+    ] = None,
+    csv_output: Annotated[
+        bool, typer.Option("--csv", help="Print comma-separated values.")
+    ] = False,
+    json_output: Json = False,
+) -> None:
+    """Predict classes with a final model; nothing is sent anywhere.
+
+    For research, not for the treatment of patients.
+    """
+    from client_app.configuration import Configuration
+    from client_app.final_models.model_folder import FinalModels
+    from client_app.hospital_folder import HospitalFolder
+
+    place = HospitalFolder(folder)
+    with exit_on_error():
+        configuration = Configuration.read(place.configuration)
+        found = FinalModels(place.models).find(model)
+        from client_app.final_models.prediction import predict as compute
+        from client_app.final_models.prediction import show
+
+        _limit_threads(configuration.data.threads)
+        predictions = compute(
+            found,
+            inputs,
+            columns=getattr(configuration.data, "columns", None),
+            expected=codebook,
+            device=configuration.data.device,
+        )
+        show(predictions, "json" if json_output else "csv" if csv_output else "table")
 
 
 def _limit_threads(threads: int) -> None:

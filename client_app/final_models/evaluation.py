@@ -43,8 +43,9 @@ def evaluate_model(folder: ModelFolder, partition: Partition, *, device: str, al
     """
     saved = SavedNetwork(folder, device=device)
     held_out = partition.held_out
+    classes = saved.classes if saved.codebook else partition.classes or saved.classes
     chances = saved.network.probabilities(held_out.features)
-    found = evaluate_predictions(chances, held_out.labels, saved.classes)
+    found = evaluate_predictions(chances, held_out.labels, classes)
     if not len(held_out):
         return _write(folder, found, missing="not trained: no example is held out")
     text = _write(folder, found, missing=PENDING if alone else "not trained")
@@ -54,7 +55,7 @@ def evaluate_model(folder: ModelFolder, partition: Partition, *, device: str, al
     if network is None:
         return _write(folder, found, missing="diverged: its numbers are not finite")
     others = network.probabilities(held_out.features)
-    compared = evaluate_predictions(others, held_out.labels, saved.classes)
+    compared = evaluate_predictions(others, held_out.labels, classes)
     return _write(folder, found, compared, compare(chances, others, held_out))
 
 
