@@ -19,7 +19,6 @@ def exit_on_error() -> AbstractContextManager[None]:
     from client_app.enrol.enrolment import EnrolmentRefused
     from client_app.hospital_folder import FolderError
     from client_app.state.decisions import DecisionsError
-    from client_app.state.store import StoreFull
     from client_app.state.store_file import StoreError
     from learning.data import DataError
     from operation.config import SettingsError
@@ -32,7 +31,6 @@ def exit_on_error() -> AbstractContextManager[None]:
         SettingsError,
         SocketTaken,
         StoreError,
-        StoreFull,
         refusals=(EnrolmentRefused,),
         user="the agent's user",
     )

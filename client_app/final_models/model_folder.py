@@ -4,7 +4,6 @@ The files are written before the experiment's keys are destroyed. A model withou
 and codebook would be useless: it could be loaded into another network, or fed with another scale.
 """
 
-import errno
 import hashlib
 import json
 from collections.abc import Callable, Iterator
@@ -13,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from client_app.hospital_folder import FolderError
-from client_app.state.store import StoreFull
 from operation import files
-from operation.terminal import byte_size
 from protocol.codebook import Codebook, CodebookError
 from protocol.descriptor import Descriptor, DescriptorError
 from protocol.model_bytes import ModelState
@@ -26,7 +23,6 @@ DESCRIPTOR, CODEBOOK = "descriptor.json", "codebook.json"
 EVALUATION, EVALUATION_TEXT = "evaluation.json", "evaluation.txt"
 _DESCRIPTOR_DIGEST, _CODEBOOK_DIGEST = "descriptor", "codebook"  # in the model's metadata
 PENDING = "not trained yet"  # in an evaluation: the model alone
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class FinalModels:
     def keep(
         self, descriptor: Descriptor, model: ModelState, first: ModelState | None
     ) -> "ModelFolder":
-        """Write the final model of an experiment durably; StoreFull says what did not fit.
+        """Write the final model of an experiment durably; DiskFull says what did not fit.
 
         `first` is the model that training began with, if the coordinator gave one.
         """
@@ -88,19 +84,11 @@ class ModelFolder:
     path: Path
 
     def write(self, contents: dict[str, bytes]) -> None:
-        """Write files durably; StoreFull says which did not fit, and how much space is needed."""
-        name = ""
-        try:
-            # The modes of existing folders are the operator's: he may share a model.
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for name, content in contents.items():
-                with files.replacing(self.path / name) as draft:
-                    files.write_new(draft, content)
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-            needed = byte_size(sum(map(len, contents.values())))
-            raise StoreFull(f"no space left for {self.path / name}: {needed} are needed") from error
+        """Write files durably, each in place of an earlier one."""
+        # The modes of existing folders are the operator's: he may share a model.
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, content in contents.items():
+            files.replace(self.path / name, content, mode=0o600)
 
     @property
     def evaluation(self) -> dict[str, Any] | None:

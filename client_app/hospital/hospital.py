@@ -21,6 +21,7 @@ from client_app.state.expiry import expire_experiments
 from client_app.state.store import STREAM_SECRET, Store, StoreFull, UnreadableExperiment
 from learning.data import Partition
 from learning.settings import TrainingSettings
+from operation.disk_space import DiskFull
 from protocol.descriptor import Descriptor
 from protocol.messages import (
     Announcement,
@@ -134,7 +135,7 @@ class Hospital:
         except UnreadableExperiment as error:
             logger.error("%s: refused, %s", self.name, error)
             return self._refusal(RefusalCode.UNKNOWN_EXPERIMENT, received, digest)
-        except StoreFull as error:
+        except (StoreFull, DiskFull) as error:
             logger.error("%s: disk full, %s; free some space there", self.name, error)
             return self._refusal(RefusalCode.DISK_FULL, received, digest)
         except Exception:

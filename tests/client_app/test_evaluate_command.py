@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from client_app.agent.evaluations import EvaluationRunner
 from client_app.final_models.model_folder import FinalModels, ModelFolder
 from client_app.final_models.saved_network import new_network
 from client_app.hospital_folder import HospitalFolder
-from operation import files
 from protocol.descriptor import Descriptor
 from protocol.model_bytes import ModelState
 from tests.client_app.commands import feddc
@@ -83,15 +83,15 @@ def test_a_full_disk_is_named_and_the_earlier_evaluation_stays(
     feddc("evaluate", "--without-alone", "--folder", enrolled.folder.path)
     before = kept.evaluation
 
-    def full(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "write_new", full)
+        patch.setattr(os, "fsync", full)
         done = feddc("evaluate", "e1", "--folder", enrolled.folder.path)
     assert done.exit_code == 2
     assert f"no space left for {kept.path / 'evaluation.txt'}: " in done.stderr
-    assert "kB are needed" in done.stderr
+    assert "B are needed; free some space there" in done.stderr
     assert kept.evaluation == before
     assert not [path for path in kept.path.iterdir() if path.name.startswith(".")]
 

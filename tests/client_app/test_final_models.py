@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from client_app.hospital_folder import FolderError
 from client_app.state.store import MappingStore
 from learning.data import Examples, Partition
 from learning.metrics import evaluate
-from operation import files
 from protocol.codebook import Codebook
 from protocol.messages import Closed, Refusal
 from protocol.model_bytes import ModelState
@@ -124,16 +124,16 @@ def test_a_full_disk_is_named_nothing_is_lost_and_it_continues(
     here, request, memory = closing(tmp_path)
     before = {name: value for name, value in memory.items() if name.startswith(EXPERIMENT)}
 
-    def full(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "write_new", full)
+        patch.setattr(os, "fsync", full)
         assert plain(here.answer(request)) == Refusal(code=Code.DISK_FULL)
     assert (
         f"no space left for {tmp_path / 'models' / EXPERIMENT / 'descriptor.json'}" in caplog.text
     )
-    assert "kB are needed; free some space there" in caplog.text
+    assert "B are needed; free some space there" in caplog.text
     after = {name: value for name, value in memory.items() if name.startswith(EXPERIMENT)}
     assert after == before
 
