@@ -42,6 +42,8 @@ class Descriptor(BaseModel):
     experiment closes. Where hospitals share the first model, `first_model` is its digest. They
     build it from the training seed, unless it is given: then the first requests carry it.
 
+    `codebook` is the digest of the study's codebook, if it has one, pinned like the roster.
+
     With secure `averaging` the coordinator learns only sums of models, `weighted` by the hospitals'
     examples, which stay secret, or not.
     """
@@ -70,6 +72,7 @@ class Descriptor(BaseModel):
     averaging: Averaging = "plain"
     weighted: bool = False
     aggregate: Aggregate = "verified"
+    codebook: _Digest | None = None
     roster: _Digest
 
     @model_validator(mode="after")

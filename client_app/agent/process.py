@@ -103,19 +103,21 @@ def _hospital(
     import torch  # takes seconds: imported after the store was opened without errors
 
     from client_app.hospital.hospital import Hospital
-    from client_app.own_data import own_partition
+    from client_app.own_data import load_partition
 
     data = configuration.data
     torch.set_num_threads(data.threads)
+    codebook = folder.codebook(roster)
     return Hospital(
         configuration.hospital.name,
-        own_partition(configuration),
+        load_partition(folder, configuration, codebook, record=True),
         store,
         identity=folder.identity(),
         roster=roster,
         policy=configuration.policy,
+        codebook=None if codebook is None else codebook.digest,
         decisions=DecisionFile(folder.decisions_file),
-        final_models=FinalModels(folder.models, on_kept=on_kept),
+        final_models=FinalModels(folder.models, codebook, on_kept),
         device=data.device,
     )
 

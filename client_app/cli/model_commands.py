@@ -41,7 +41,7 @@ def evaluate(
         models = FinalModels(place.models)
         # Imported only now: torch takes seconds.
         from client_app.final_models.evaluation import evaluate_model
-        from client_app.own_data import own_partition
+        from client_app.own_data import load_partition
 
         if experiment is not None:
             chosen = [models.find(experiment)]
@@ -51,8 +51,10 @@ def evaluate(
             echo("No final model waits for its evaluation.", err=json_output)
             return
         _limit_threads(configuration.data.threads)
-        partition = own_partition(configuration)
         for one in chosen:
+            # By the model's codebook, which may be another one than that pinned now.
+            codebook = one.codebook(one.descriptor())
+            partition = load_partition(place, configuration, codebook)
             text = evaluate_model(
                 one, partition, device=configuration.data.device, alone=not without_alone
             )
@@ -98,7 +100,7 @@ def predict(
         predictions = compute(
             found,
             inputs,
-            columns=getattr(configuration.data, "columns", None),
+            columns=configuration.data.columns,
             expected=codebook,
             device=configuration.data.device,
         )

@@ -21,7 +21,7 @@ from protocol.model_file import metadata_of, to_model_file
 MODEL, FIRST_MODEL = "model.safetensors", "first-model.safetensors"
 DESCRIPTOR, CODEBOOK = "descriptor.json", "codebook.json"
 EVALUATION, EVALUATION_TEXT = "evaluation.json", "evaluation.txt"
-_DESCRIPTOR_DIGEST, _CODEBOOK_DIGEST = "descriptor", "codebook"  # in the model's metadata
+_DIGEST = "descriptor"  # in the model's metadata
 PENDING = "not trained yet"  # in an evaluation: the model alone
 
 
@@ -44,12 +44,12 @@ class FinalModels:
         described = descriptor.to_bytes()
         metadata = {
             "experiment": descriptor.experiment,
-            _DESCRIPTOR_DIGEST: hashlib.sha256(described).hexdigest(),
+            _DIGEST: hashlib.sha256(described).hexdigest(),
         }
         contents = {DESCRIPTOR: described}
-        if self.codebook is not None:
+        # Another one may have been pinned since the experiment began.
+        if self.codebook is not None and self.codebook.digest == descriptor.codebook:
             contents[CODEBOOK] = self.codebook.content
-            metadata[_CODEBOOK_DIGEST] = self.codebook.digest.hex()
         if first is not None:
             contents[FIRST_MODEL] = to_model_file(first)
         contents[MODEL] = to_model_file(model, metadata)  # last: it marks the folder as complete
@@ -108,7 +108,7 @@ class ModelFolder:
     def descriptor(self) -> Descriptor:
         """Return the descriptor, if it is the model's."""
         data = self._read(DESCRIPTOR)
-        given = self._metadata.get(_DESCRIPTOR_DIGEST)
+        given = metadata_of(self._read(MODEL)).get(_DIGEST)
         if given != hashlib.sha256(data).hexdigest():
             raise FolderError(
                 f"{self.path}: {DESCRIPTOR} is not that of {MODEL}; restore the folder as it was "
@@ -119,19 +119,19 @@ class ModelFolder:
         except DescriptorError as error:
             raise FolderError(f"{self.path / DESCRIPTOR}: {error}") from error
 
-    def codebook(self) -> Codebook | None:
+    def codebook(self, descriptor: Descriptor) -> Codebook | None:
         """Return the codebook that the model was trained with, or None if there was none."""
-        digest = self._metadata.get(_CODEBOOK_DIGEST)
+        digest = descriptor.codebook
         if digest is None:
             return None
         try:
             found = Codebook.from_content(self._read(CODEBOOK))
         except CodebookError as error:
             raise FolderError(f"{self.path / CODEBOOK}: {error}") from error
-        if found.digest.hex() != digest:
+        if found.digest != digest:
             raise FolderError(
                 f"{self.path / CODEBOOK} has the digest {found.digest.hex()}, but the model was "
-                f"trained with the codebook {digest}: restore the folder as it was written"
+                f"trained with the codebook {digest.hex()}: restore the folder as it was written"
             )
         return found
 
@@ -142,10 +142,6 @@ class ModelFolder:
         """The model that training began with, if the coordinator gave one."""
         path = self.path / FIRST_MODEL
         return path.read_bytes() if path.is_file() else None
-
-    @property
-    def _metadata(self) -> dict[str, str]:
-        return metadata_of(self._read(MODEL))
 
     def _read(self, name: str) -> bytes:
         try:

@@ -19,7 +19,7 @@ class SavedNetwork:
     def __init__(self, folder: ModelFolder, *, device: str = "cpu") -> None:
         self.folder = folder
         self.descriptor = folder.descriptor()
-        self.codebook: Codebook | None = folder.codebook()
+        self.codebook: Codebook | None = folder.codebook(self.descriptor)
         self.network = new_network(self.descriptor, seed=0, device=device)
         self._load(folder.model_bytes())
 

@@ -112,6 +112,7 @@ def enrol(new_folder: Callable[[], Path]) -> Callable[[], Enrolled]:
         made = Enrolled(folder, Identity.generate(), others)
         made.set("approval", '"automatic"')
         made.set("maximum-experiments", "1000")
+        made.set("classes", '["0", "1"]')
         folder.pin(made.roster().signed(made.coordinator))
         return made
 

@@ -86,7 +86,8 @@ def examples(count: int, seed: int) -> Examples:
 
 
 PARTITIONS = {
-    name: Partition(name, examples(8, n), examples(5, 10 + n)) for n, name in enumerate(NAMES)
+    name: Partition(name, examples(8, n), examples(5, 10 + n), tuple(map(str, range(CLASSES))))
+    for n, name in enumerate(NAMES)
 }
 
 
@@ -99,6 +100,7 @@ def member(
     roster: Roster = ROSTER,
     decisions: Decisions | None = None,
     final_models: FinalModels | None = None,
+    codebook: bytes | None = None,
 ) -> Hospital:
     """Return a hospital that has agreed to nothing yet."""
     return Hospital(
@@ -110,6 +112,7 @@ def member(
         policy=Policy.parse(OPEN_POLICY | (policy or {}), source="test"),
         decisions=decisions,
         final_models=final_models,
+        codebook=codebook,
     )
 
 

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from client_app.agent.evaluations import EvaluationRunner
+from client_app.configuration import Configuration
 from client_app.final_models.model_folder import FinalModels, ModelFolder
 from client_app.final_models.saved_network import new_network
 from client_app.hospital_folder import HospitalFolder
+from client_app.own_data import load_partition
 from protocol.descriptor import Descriptor
 from protocol.model_bytes import ModelState
 from tests.client_app.commands import feddc
@@ -41,15 +43,22 @@ def keep(folder: HospitalFolder, **changes: Any) -> ModelFolder:
     return FinalModels(folder.models).keep(agreed, model, None)
 
 
+def held_out(enrolled: Enrolled) -> int:
+    """Return how many of the hospital's patients are held out."""
+    configuration = Configuration.read(enrolled.folder.configuration)
+    return len(load_partition(enrolled.folder, configuration, None).held_out)
+
+
 def test_the_command_writes_both_evaluations_and_shows_them(enrolled: Enrolled) -> None:
     kept = keep(enrolled.folder)
     done = feddc("evaluate", "--folder", enrolled.folder.path)
     assert done.exit_code == 0, done.output
-    assert "the study's model: 12 held-out examples" in done.stdout
-    assert "a model trained on your data alone: 12 held-out examples" in done.stdout
     found = kept.evaluation
     assert found is not None
-    assert sum(map(sum, found["study"]["confusion"])) == 12
+    count = held_out(enrolled)
+    assert f"the study's model: {count} held-out examples" in done.stdout
+    assert f"a model trained on your data alone: {count} held-out examples" in done.stdout
+    assert sum(map(sum, found["study"]["confusion"])) == count
     again = feddc("evaluate", "--folder", enrolled.folder.path)
     assert "No final model waits" in again.stdout
     chosen = feddc("evaluate", "e1", "--json", "--folder", enrolled.folder.path)
@@ -108,7 +117,7 @@ def test_the_agent_evaluates_what_was_kept_before_and_while_it_runs(enrolled: En
     done.stop()
     for one in kept:
         assert one.evaluation is not None
-        assert np.sum(one.evaluation["alone"]["confusion"]) == 12
+        assert np.sum(one.evaluation["alone"]["confusion"]) == held_out(enrolled)
 
 
 def _wait_until_evaluated(kept: list[ModelFolder]) -> None:

@@ -54,7 +54,8 @@ def closing(
     """Return a hospital after the last leg, the request to close, and its state."""
     memory = {} if memory is None else memory
     here = _keeping(folder, memory, codebook)
-    assert here.answer(set_up(descriptor(**TWO_LEGS)))
+    digest = None if codebook is None else codebook.digest
+    assert here.answer(set_up(descriptor(**TWO_LEGS, codebook=digest)))
     for number in (1, 2):
         reply = here.answer(leg(model(), leg=number, recipient=None))
         assert not isinstance(plain(reply), Refusal)
@@ -62,7 +63,9 @@ def closing(
 
 
 def _keeping(folder: Path, memory: dict[str, bytes], codebook: Codebook | None = None) -> Hospital:
-    return member(memory=memory, final_models=FinalModels(folder / "models", codebook))
+    digest = None if codebook is None else codebook.digest
+    models = FinalModels(folder / "models", codebook)
+    return member(memory=memory, codebook=digest, final_models=models)
 
 
 def kept(folder: Path) -> ModelFolder:
@@ -245,7 +248,7 @@ def test_an_evaluation_that_was_interrupted_is_not_finished(tmp_path: Path) -> N
 def test_a_folder_that_was_changed_is_refused(name: str, tmp_path: Path) -> None:
     here, request, _ = closing(tmp_path, codebook=CODEBOOK)
     here.answer(request)
-    other = descriptor(**TWO_LEGS | {"rounds": 6})
+    other = descriptor(**TWO_LEGS | {"rounds": 6}, codebook=CODEBOOK.digest)
     changed = Codebook.from_toml(TOML.replace("unclear", "unknown"))
     content = {
         "descriptor.json": other.to_bytes(),

@@ -53,7 +53,8 @@ IMAGES = Codebook.from_toml(
 
 
 def keep(enrolled: Enrolled, codebook: Codebook | None, shape: tuple[int, ...]) -> ModelFolder:
-    agreed = Descriptor(**(AGREED | {"shape": shape, "rounds": 5}))
+    digest = None if codebook is None else codebook.digest
+    agreed = Descriptor(**(AGREED | {"shape": shape, "rounds": 5, "codebook": digest}))
     model = ModelState(*new_network(agreed, seed=3, device="cpu").arrays())
     return FinalModels(enrolled.folder.models, codebook).keep(agreed, model, None)
 

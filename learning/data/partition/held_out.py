@@ -33,7 +33,7 @@ class HeldOut:
         The hash of a new patient is below `fraction` of its range, or not. Rows of one group go
         where those of them went that are recorded; in a new group one patient decides for all.
         """
-        tags = [self._tag(identity) for identity in identities]
+        tags = [self.tag(identity) for identity in identities]
         members: dict[int, list[int]] = {}
         for row in range(len(tags)):
             members.setdefault(row if groups is None else int(groups[row]), []).append(row)
@@ -50,7 +50,8 @@ class HeldOut:
             )
         return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
-    def _tag(self, identity: str) -> str:
+    def tag(self, identity: str) -> str:
+        """Return under what the decision on somebody is recorded."""
         return hmac.digest(self.key, identity.encode(), "sha256")[:_TAG_BYTES].hex()
 
     def _below(self, tag: str, fraction: float) -> bool:
