@@ -151,7 +151,7 @@ class Trainer:
         self._features, self._labels = network.tensors(examples)
         self._streams = streams
         self._spec = optimizer_spec(network.settings)
-        self.optimizer_layout = _layout(optimizers.initial_state(self._spec, network.parameters))
+        self.optimizer_layout = optimizer_state_layout(network)
 
     def fresh_optimizer(self) -> Arrays:
         """Return the optimiser's state before its first step; empty for plain SGD."""
@@ -245,6 +245,11 @@ def optimizer_spec(settings: TrainingSettings) -> OptimizerSpec:
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
     )
+
+
+def optimizer_state_layout(network: Network) -> Layout:
+    """Return the optimiser's state that travels with a model: names, shapes and types."""
+    return _layout(optimizers.initial_state(optimizer_spec(network.settings), network.parameters))
 
 
 def _copies(tensors: Mapping[str, Tensor]) -> Arrays:

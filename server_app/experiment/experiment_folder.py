@@ -70,8 +70,7 @@ class ExperimentFolder:
         SettingsError.
         """
         roster = study.roster()
-        parsed, task = parse(settings, hospitals=len(roster.members))
-        _check_averaging(parsed.algorithm, len(roster.members))
+        parsed, task = parse_for(roster, settings)
         if begin_with is not None and parsed.algorithm.init == "own":
             raise SettingsError(
                 "--from needs init = shared: with init = own each hospital makes its first model"
@@ -191,6 +190,14 @@ def parse(values: Mapping[str, Scalar], *, hospitals: int) -> tuple[Settings, Ta
     settings = Settings.from_run_config(own | {"hospitals": hospitals}, source=source)
     task = {key: value for key, value in values.items() if key in task_keys}
     return settings, TaskSettings.parse(task, source=source)
+
+
+def parse_for(roster: Roster, values: Mapping[str, Scalar]) -> tuple[Settings, TaskSettings]:
+    """Check settings for the members of a roster."""
+    hospitals = len(roster.members)
+    parsed, task = parse(values, hospitals=hospitals)
+    _check_averaging(parsed.algorithm, hospitals)
+    return parsed, task
 
 
 def deployed_keys() -> frozenset[str]:

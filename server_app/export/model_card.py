@@ -186,7 +186,8 @@ def _model_type(facts: CardFacts) -> str:
         f"parameters. Trained by federated daisy-chaining at {facts.hospitals} hospitals: "
         f"{method.rounds:,} rounds, `daisy-period` {method.daisy_period}, `aggregation-period` "
         f"{method.aggregation_period}, aggregator `{method.aggregator}`, optimiser "
-        f"`{training.optimizer}`, learning rate {training.learning_rate:g}, batch size {training.batch_size or 'all examples'}."
+        f"`{training.optimizer}`, learning rate {training.learning_rate:g}, batch size "
+        f"{training.batch_size or 'all examples'}."
     )
 
 
