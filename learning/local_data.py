@@ -87,11 +87,12 @@ def _medical(
     if codebook is None:
         return options
     here = columns.get(codebook.label, LocalColumn())
+    is_default = options.label_column == DataOptions.label_column
     return replace(
         options,
         images=codebook.images,
         classes=codebook.classes,
-        label_column=here.column or codebook.label,
+        label_column=here.column or (codebook.label if is_default else options.label_column),
         levels=tuple(here.levels.items()),
     )
 
