@@ -53,6 +53,11 @@ class HospitalFolder:
         return self.state / "decisions.json"
 
     @property
+    def models(self) -> Path:
+        """The final models of closed experiments, each with its evaluation."""
+        return self.path / "models"
+
+    @property
     def image_cache(self) -> Path:
         """Medical images as they are trained on, for the next start."""
         return self.state / "images"

@@ -20,16 +20,9 @@ class Metrics:
     balanced_accuracy: float
 
 
-@torch.no_grad()
 def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) -> Metrics:
     """Evaluate in eval mode: BatchNorm uses its running statistics, not the test batch's."""
-    training = module.training
-    module.eval()
-    try:
-        batches = torch.split(features, _BATCH)
-        outputs = torch.cat([module(batch) for batch in batches]).to(torch.float64)
-    finally:
-        module.train(training)
+    outputs = outputs_of(module, features)
     hits = (predictions(outputs) == labels).cpu().numpy()
     truth = labels.cpu().numpy()
     per_class = [float(hits[truth == label].mean()) for label in np.unique(truth)]
@@ -38,3 +31,15 @@ def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) ->
         accuracy=float(hits.mean()),
         balanced_accuracy=float(np.mean(per_class)),
     )
+
+
+@torch.no_grad()
+def outputs_of(module: nn.Module, features: Tensor) -> Tensor:
+    """Return a module's outputs in eval mode, in float64."""
+    training = module.training
+    module.eval()
+    try:
+        batches = torch.split(features, _BATCH)
+        return torch.cat([module(batch) for batch in batches]).to(torch.float64)
+    finally:
+        module.train(training)

@@ -79,14 +79,14 @@ def _check_vouchers(
         raise SecureSumError(f"{len(valid)} members vouch for the sum, {needed} are needed")
 
 
-def check_final(payload: bytes, experiment: AgreedExperiment) -> None:
-    """Refuse a final model that is not the mean of the last leg."""
+def read_final(payload: bytes, experiment: AgreedExperiment) -> ModelState:
+    """Return the final model; refuse one that is not the mean of the last leg."""
     if experiment.descriptor.aggregate == "same":
-        experiment.training.read(payload)
-        return
-    read_sum(payload, experiment)
+        return experiment.training.read(payload)
+    model = read_sum(payload, experiment)
     if int.from_bytes(payload[:8], "big") != len(experiment.legs):
         raise Refused(RefusalCode.SUM_REFUSED, "the final model is not of the last leg")
+    return model
 
 
 def record_aggregate(request: TrainLeg, experiment: AgreedExperiment) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from client_app.final_models.model_folder import FinalModels
 from client_app.state.audit_log import AuditLog
 from client_app.state.decisions import Decisions, NoDecisions
 from client_app.state.experiment_ledger import ExperimentLedger
@@ -20,6 +21,7 @@ from client_app.state.expiry import expire_experiments
 from client_app.state.store import STREAM_SECRET, Store, StoreFull, UnreadableExperiment
 from learning.data import Partition
 from learning.settings import TrainingSettings
+from operation.disk_space import DiskFull
 from protocol.descriptor import Descriptor
 from protocol.messages import (
     Announcement,
@@ -50,13 +52,14 @@ from protocol.sealing.keys import Identity
 from protocol.study.roster import Roster
 
 from . import key_exchange
-from .aggregate import check_final, vouch
+from .aggregate import read_final, vouch
 from .agreement.admission import admit, cached_reply, read_descriptor, store_of
 from .agreement.agreed_experiment import AgreedExperiment, Agreement
 from .agreement.approval import ApprovalCheck
 from .agreement.policy import Policy
 from .agreement.terms import terms_of
 from .figures import allowed_figures
+from .final_model import keep_final_model, remember_first_model
 from .leg import serve_leg
 from .leg_order import check_opening
 from .local_training import LocalTraining, check_network, parse_settings
@@ -72,6 +75,7 @@ class Hospital:
     """One member of the study: its name, its examples, its keys and its state.
 
     `codebook` is the digest of the pinned codebook, by which the examples were read.
+    It keeps the final model of each experiment in `final_models`; a simulated one keeps none.
     Not thread-safe: the caller passes one request at a time.
     """
 
@@ -86,6 +90,7 @@ class Hospital:
         policy: Policy,
         codebook: bytes | None = None,
         decisions: Decisions | None = None,
+        final_models: FinalModels | None = None,
         device: str = "cpu",
     ) -> None:
         if roster.identity_of(name) != identity.public:
@@ -98,6 +103,7 @@ class Hospital:
         self._policy = policy
         self._codebook = codebook
         self._decisions = NoDecisions() if decisions is None else decisions
+        self._final_models = final_models
         self._device = device
         self._audit_log = AuditLog(store, identity)
         ledger = ExperimentLedger(store)
@@ -132,7 +138,7 @@ class Hospital:
         except UnreadableExperiment as error:
             logger.error("%s: refused, %s", self.name, error)
             return self._refusal(RefusalCode.UNKNOWN_EXPERIMENT, received, digest)
-        except StoreFull as error:
+        except (StoreFull, DiskFull) as error:
             logger.error("%s: disk full, %s; free some space there", self.name, error)
             return self._refusal(RefusalCode.DISK_FULL, received, digest)
         except Exception:
@@ -171,6 +177,7 @@ class Hospital:
             policy=self._policy,
             codebook=self._codebook,
             decisions=self._decisions,
+            final_models=self._final_models,
             device=self._device,
         )
         copy._agreements = self._agreements
@@ -202,6 +209,8 @@ class Hospital:
                 self._policy.check_members(
                     experiment.store.announcements or experiment.roster.names
                 )
+                if self._final_models is not None:
+                    remember_first_model(request, experiment)
                 return serve_leg(request, experiment, self._identity, self._policy, self._roster)
             case SignSurvivors():
                 return sign_survivors(request, self._experiment(request), self._identity)
@@ -265,17 +274,19 @@ class Hospital:
         self._policy.check_experiment(descriptor, settings, self._roster, examples)
 
     def _close(self, request: Close) -> Closed:
-        """Evaluate the final model, and destroy the experiment's keys and state."""
+        """Keep the final model, and destroy the experiment's keys and state."""
         experiment = self._experiment(request)
         check_opening(request, experiment)
         metrics = None
         if experiment.descriptor.averaging == "secure":
             # Its figures would be one hospital's own: they stay here.
-            check_final(request.payload, experiment)
+            model = read_final(request.payload, experiment)
         else:
             model = experiment.training.read(request.payload)
             if "held-out" in self._policy.metrics:
                 metrics = experiment.training.evaluate(model, self._policy.minimum_held_out)
+        if self._final_models is not None:
+            keep_final_model(self._final_models, experiment, model)
         experiment.store.destroy()
         self._approval.ledger.close(request.experiment)
         return Closed(

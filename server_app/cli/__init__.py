@@ -4,7 +4,13 @@ import typer
 
 from operation.renames import renamed_commands, renamed_options
 
-from . import codebook_commands, experiment_commands, service_commands, study_commands
+from . import (
+    codebook_commands,
+    experiment_commands,
+    export_command,
+    service_commands,
+    study_commands,
+)
 
 app = typer.Typer(no_args_is_help=True, cls=renamed_commands({"renew": "renew-certificate"}))
 
@@ -27,3 +33,4 @@ app.command()(experiment_commands.follow)
 app.command()(experiment_commands.status)
 app.command()(experiment_commands.resume)
 app.command()(experiment_commands.stop)
+app.command()(export_command.export)

@@ -19,6 +19,7 @@ from operation.locks import LockHeld, ProcessLock
 from protocol.codebook import Codebook, CodebookError
 from protocol.randomness import SEED_BYTES, derive_seed
 from protocol.study.roster import Roster, RosterError
+from server_app.config.card_settings import CardSettings
 from server_app.config.run_config import RENAMED_SETTINGS, AlgorithmSettings, Settings
 from server_app.config.study_check import check_in_subprocess
 from server_app.config.task_settings import TaskSettings
@@ -71,8 +72,7 @@ class ExperimentFolder:
         """
         roster, codebook = study.roster(), study.codebook()
         settings = with_codebook(settings, codebook)
-        parsed, task = parse(settings, hospitals=len(roster.members))
-        _check_averaging(parsed.algorithm, len(roster.members))
+        parsed, task = parse_for(roster, settings)
         if begin_with is not None and parsed.algorithm.init == "own":
             raise SettingsError(
                 "--from needs init = shared: with init = own each hospital makes its first model"
@@ -203,11 +203,20 @@ def parse(values: Mapping[str, Scalar], *, hospitals: int) -> tuple[Settings, Ta
             raise SettingsError(f"{key} is for simulations only ({source})")
         if key not in known:
             raise SettingsError(f"{key} is not a setting of a study ({source})")
-    task_keys = set(TaskSettings.key_names())
-    own = {key: value for key, value in values.items() if key not in task_keys}
+    task_keys, card_keys = set(TaskSettings.key_names()), set(CardSettings.key_names())
+    CardSettings.parse({key: values[key] for key in values.keys() & card_keys}, source=source)
+    own = {key: value for key, value in values.items() if key not in task_keys | card_keys}
     settings = Settings.from_run_config(own | {"hospitals": hospitals}, source=source)
     task = {key: value for key, value in values.items() if key in task_keys}
     return settings, TaskSettings.parse(task, source=source)
+
+
+def parse_for(roster: Roster, values: Mapping[str, Scalar]) -> tuple[Settings, TaskSettings]:
+    """Check settings for the members of a roster."""
+    hospitals = len(roster.members)
+    parsed, task = parse(values, hospitals=hospitals)
+    _check_averaging(parsed.algorithm, hospitals)
+    return parsed, task
 
 
 def with_codebook(
@@ -234,7 +243,8 @@ def deployed_keys() -> frozenset[str]:
     from learning.settings import LocalSettings
 
     simulated = SIMULATION_ONLY | set(LocalSettings.key_names())
-    return frozenset(Settings.defaults().keys() - simulated) | set(TaskSettings.key_names())
+    others = (*TaskSettings.key_names(), *CardSettings.key_names())
+    return frozenset(Settings.defaults().keys() - simulated) | set(others)
 
 
 def _check_averaging(algorithm: AlgorithmSettings, members: int) -> None:

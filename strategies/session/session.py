@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from operation.flower.logger import log
 from protocol.approval import approval_fingerprint
 from protocol.descriptor import Descriptor
-from protocol.messages import Carries, Close, Trained, Vouch, Vouched
+from protocol.messages import Carries, Close, Refusal, RefusalCode, Trained, Vouch, Vouched
 from protocol.model_bytes import ModelState, Wire
 from protocol.model_size import layout_of
 from protocol.schedule import Ending, Leg, schedule_seed
@@ -30,6 +30,7 @@ from strategies.wrapped.requirements import check_wrapped, least_hospitals, leas
 from .answers import Expected, LegAnswers, absent
 from .approval import WAITING, NewcomerWait
 from .connect import connect_members
+from .exchange import Answer
 from .members import Members
 from .observer import LegReport
 from .quorum import ExperimentFailed, QuorumPause, quorum_problem
@@ -521,6 +522,12 @@ class Session:
         answers = close_experiment(
             self._members, request, self._spool, _FINAL_MODEL, timeout=self._timeout
         )
+        full = [name for name, answer in answers.items() if _has_no_space(answer)]
+        if full:
+            raise ExperimentFailed(
+                f"the final model does not fit on the disk at {', '.join(full)}: when there is "
+                "space, `feddc coordinator resume` delivers it again"
+            )
         self._study.observer.closed(answers)
 
     # --- saved state ------------------------------------------------------------------------------
@@ -593,6 +600,10 @@ class Session:
         if self._is_secure:
             return threshold(len(self._members))
         return least_models(self._wrapped.strategy, self._wrapped.model.trainable_numbers)
+
+
+def _has_no_space(answer: Answer) -> bool:
+    return isinstance(answer.reply, Refusal) and answer.reply.code is RefusalCode.DISK_FULL
 
 
 def _aggregate_name(leg: int) -> str:

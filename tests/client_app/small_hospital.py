@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from client_app.final_models.model_folder import FinalModels
 from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
 from client_app.state.decisions import Decisions
@@ -98,6 +99,8 @@ def member(
     policy: dict[str, Any] | None = None,
     roster: Roster = ROSTER,
     decisions: Decisions | None = None,
+    final_models: FinalModels | None = None,
+    codebook: bytes | None = None,
 ) -> Hospital:
     """Return a hospital that has agreed to nothing yet."""
     return Hospital(
@@ -108,6 +111,8 @@ def member(
         roster=roster,
         policy=Policy.parse(OPEN_POLICY | (policy or {}), source="test"),
         decisions=decisions,
+        final_models=final_models,
+        codebook=codebook,
     )
 
 

@@ -23,7 +23,7 @@ from learning.data.sources import require
 
 _log = logging.getLogger(__name__)
 
-_SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
+SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 
 # Constants instead of the pool's mean, so that an image is the same at every hospital. They are
 # those of the chest X-rays (0.48 and 0.24), rounded.
@@ -123,7 +123,7 @@ def _image_files(root: Path, classes: tuple[str, ...]) -> Iterator[_ImageFile]:
         for class_name in classes:
             directory = root / part / class_name
             for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-                if path.suffix.lower() in _SUFFIXES and not path.name.startswith("."):
+                if path.suffix.lower() in SUFFIXES and not path.name.startswith("."):
                     key = path.relative_to(root).as_posix()
                     yield _ImageFile(key, class_name, for_test=part == "test")
 
@@ -136,7 +136,7 @@ def _check_classes(
     if not present or (missing and not some_may_lack):
         raise DataError(
             f"{root}: no training images of class {' or '.join(missing) or '(no class folder)'}; "
-            f"expected <class>/ or train/<class>/ with {', '.join(sorted(_SUFFIXES))} files"
+            f"expected <class>/ or train/<class>/ with {', '.join(sorted(SUFFIXES))} files"
         )
     if len(classes) < 2:
         raise DataError(
