@@ -144,9 +144,9 @@ def _confirm(what: str, option: str, given: str | None, actual: str) -> None:
 def _pin_codebook(
     folder: "HospitalFolder", codebook: "Codebook", signed: bytes, fingerprint: str | None
 ) -> None:
-    from client_app.cli.codebook_text import show_codebook
+    from protocol.codebook import codebook_text
 
-    show_codebook(codebook)
+    echo(f"\n{codebook_text(codebook)}\n")
     if folder.codebook_file.exists():
         echo("Another codebook is pinned: experiments under it end here when this one replaces it.")
     _confirm("codebook", "--codebook-fingerprint", fingerprint, codebook.fingerprint)

@@ -1,6 +1,6 @@
 """The codebook: what an example is, agreed once and pinned at every hospital."""
 
-from .codebook import Codebook, CodebookError
+from .codebook import USUAL_MARKERS, Codebook, CodebookError
 from .columns import (
     CategoryColumn,
     Column,
@@ -12,8 +12,10 @@ from .columns import (
 )
 from .images import Images
 from .parts import name_key
+from .text import codebook_text
 
 __all__ = [
+    "USUAL_MARKERS",
     "CategoryColumn",
     "Codebook",
     "CodebookError",
@@ -21,6 +23,7 @@ __all__ = [
     "Images",
     "NumberColumn",
     "YesNoColumn",
+    "codebook_text",
     "is_no",
     "is_yes",
     "level_key",

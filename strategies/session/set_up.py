@@ -93,6 +93,7 @@ def make_descriptor(
         averaging=study.averaging,
         weighted=study.averaging == "secure" and settings.weighting == "examples",
         aggregate=aggregate_of(strategy) if study.averaging == "secure" else "verified",
+        codebook=study.codebook,
         roster=study.roster.digest,
     )
 
