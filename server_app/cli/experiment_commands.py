@@ -164,8 +164,8 @@ def _print_forecast(place: "Study", values: "dict[str, Scalar]", json_output: bo
     from server_app.experiment.experiment_control import experiment_folders
     from server_app.experiment.experiment_folder import parse_for
 
-    settings, task_settings = parse_for(place.roster(), values)
-    task, _ = load_task(task_settings, seed=0)
+    settings, task_settings = parse_for(place, values)
+    task, _ = load_task(task_settings, seed=0, codebook=place.codebook())
     found = forecast(settings, task, experiment_folders(place))
     echo(json.dumps(found.as_dict()) if json_output else forecast_text(found))
 

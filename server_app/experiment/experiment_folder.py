@@ -72,7 +72,7 @@ class ExperimentFolder:
         """
         roster, codebook = study.roster(), study.codebook()
         settings = with_codebook(settings, codebook)
-        parsed, task = parse_for(roster, settings)
+        parsed, task = parse_for(study, settings)
         if begin_with is not None and parsed.algorithm.init == "own":
             raise SettingsError(
                 "--from needs init = shared: with init = own each hospital makes its first model"
@@ -211,14 +211,6 @@ def parse(values: Mapping[str, Scalar], *, hospitals: int) -> tuple[Settings, Ta
     return settings, TaskSettings.parse(task, source=source)
 
 
-def parse_for(roster: Roster, values: Mapping[str, Scalar]) -> tuple[Settings, TaskSettings]:
-    """Check settings for the members of a roster."""
-    hospitals = len(roster.members)
-    parsed, task = parse(values, hospitals=hospitals)
-    _check_averaging(parsed.algorithm, hospitals)
-    return parsed, task
-
-
 def with_codebook(
     settings: Mapping[str, Scalar], codebook: Codebook | None
 ) -> Mapping[str, Scalar]:
@@ -236,6 +228,14 @@ def with_codebook(
                 "(settings.toml)"
             )
     return {**settings, **task}
+
+
+def parse_for(study: Study, values: Mapping[str, Scalar]) -> tuple[Settings, TaskSettings]:
+    """Check settings for the members and the codebook of a study."""
+    hospitals = len(study.roster().members)
+    parsed, task = parse(with_codebook(values, study.codebook()), hospitals=hospitals)
+    _check_averaging(parsed.algorithm, hospitals)
+    return parsed, task
 
 
 def deployed_keys() -> frozenset[str]:
