@@ -43,7 +43,7 @@ class Descriptor(BaseModel):
     build it from the training seed, unless it is given: then the first requests carry it.
 
     With secure `averaging` the coordinator learns only sums of models, `weighted` by the hospitals'
-    examples, which stay secret, or not.
+    examples, which stay secret, or not. No sum is of fewer than `minimum_cohort` models.
     """
 
     model_config = ConfigDict(
@@ -70,6 +70,7 @@ class Descriptor(BaseModel):
     averaging: Averaging = "plain"
     weighted: bool = False
     aggregate: Aggregate = "verified"
+    minimum_cohort: Annotated[int, Field(ge=2, lt=2**16)] = 2
     roster: _Digest
 
     @model_validator(mode="after")

@@ -11,7 +11,7 @@ from protocol.messages import Carries, RefusalCode, TrainLeg, Vouch, Vouched
 from protocol.model_bytes import ModelState
 from protocol.schedule import Ending
 from protocol.sealing.keys import Identity
-from protocol.secure_sum.secure_leg import SecureLeg, SecureSumError, most_colluding, threshold
+from protocol.secure_sum.secure_leg import SecureLeg, SecureSumError, most_colluding
 from protocol.secure_sum.total import LastAggregate, Total
 from protocol.secure_sum.vector import VectorForm
 
@@ -43,10 +43,9 @@ def read_sum(
         if vouchers is not None:
             _check_vouchers(LastAggregate.of(total.leg, payload), vouchers, experiment)
         else:
-            least = threshold(len(store.announcements))
             name, generation = descriptor.experiment, keys.generation
-            leg = SecureLeg(name, generation, total.leg, total.cohort, least)
-            total.check(leg, form, keys.member_key)
+            leg = SecureLeg(name, generation, total.leg, total.cohort, experiment.threshold)
+            total.check(leg, form, keys.member_key, len(store.announcements))
         return total.mean(form).model
     except SecureSumError as error:
         raise Refused(RefusalCode.SUM_REFUSED, str(error)) from error

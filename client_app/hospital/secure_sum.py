@@ -20,7 +20,7 @@ from protocol.model_bytes import ModelState
 from protocol.sealing.bundle import BundleError, from_bundle, to_bundle
 from protocol.sealing.keys import Identity
 from protocol.secure_sum.member import Member
-from protocol.secure_sum.secure_leg import SecureLeg, SecureSumError, threshold
+from protocol.secure_sum.secure_leg import SecureLeg, SecureSumError
 from protocol.secure_sum.statements import Statement
 from protocol.secure_sum.vector import Vector, VectorForm
 from protocol.study.roster import Roster
@@ -42,7 +42,7 @@ def check_cohort(
     """Return the secure leg of a request, or refuse a cohort that could betray this hospital."""
     members = experiment.store.announcements
     cohort = request.cohort or ()
-    least = threshold(len(members))
+    least = experiment.threshold
     if least < policy.minimum_cohort:
         raise Refused(
             RefusalCode.AGAINST_POLICY,
@@ -160,10 +160,8 @@ def _stored_leg(number: int, experiment: AgreedExperiment) -> tuple[SecureLeg, d
 
 
 def _leg(experiment: AgreedExperiment, number: int, cohort: tuple[str, ...]) -> SecureLeg:
-    store = experiment.store
-    generation = keys_of(store).generation
-    least = threshold(len(store.announcements))
-    return SecureLeg(experiment.descriptor.experiment, generation, number, cohort, least)
+    generation, name = keys_of(experiment.store).generation, experiment.descriptor.experiment
+    return SecureLeg(name, generation, number, cohort, experiment.threshold)
 
 
 def _statements(payload: bytes) -> dict[str, Statement]:

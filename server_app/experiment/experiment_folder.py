@@ -213,3 +213,8 @@ def _check_averaging(algorithm: AlgorithmSettings, members: int) -> None:
             f"{members}: enrol more, or set averaging = plain, with which the coordinator reads "
             "every model it aggregates (hospitals must allow plain-aggregation)"
         )
+    if members < algorithm.minimum_cohort:
+        raise SettingsError(
+            f"minimum-cohort = {algorithm.minimum_cohort}, but the roster has {members} hospitals: "
+            "no sum could have so many models. Lower it, or enrol more"
+        )

@@ -48,7 +48,9 @@ _MEANS = (FedAvg, FedProx)
 _STEPS = (FedAvgM, FedAdam, FedYogi, FedAdagrad)
 
 
-def check_secure(settings: FedDCSettings, strategy: Strategy, members: int) -> None:
+def check_secure(
+    settings: FedDCSettings, strategy: Strategy, members: int, minimum_cohort: int
+) -> None:
     """Refuse settings with which models can't be averaged securely; say what to choose."""
     name = type(layers(strategy)[-1]).__name__
     names = ", ".join(kind.__name__ for kind in (*_MEANS, *_STEPS))
@@ -63,6 +65,10 @@ def check_secure(settings: FedDCSettings, strategy: Strategy, members: int) -> N
             "can't weigh by chain-examples: choose equal or examples",
         ),
         (members >= LEAST_MEMBERS, f"needs at least {LEAST_MEMBERS} members, got {members}"),
+        (
+            members >= minimum_cohort,
+            f"with minimum-cohort = {minimum_cohort} needs as many members, got {members}",
+        ),
     ):
         if not is_possible:
             raise ValueError(

@@ -150,7 +150,7 @@ class Session:
             chained=settings.is_chained,
         )
         if study.averaging == "secure":
-            check_secure(settings, wrapped.strategy, len(members))
+            check_secure(settings, wrapped.strategy, len(members), study.minimum_cohort)
         self._members = members
         nodes = [cohort_node(hospital) for hospital in members.positions]
         self._agreed = wrapped.configure(nodes, self._config, members.grid)
@@ -179,6 +179,11 @@ class Session:
     def _sends_sums(self) -> bool:
         """Whether hospitals are sent sums, which they can check, and not the aggregates."""
         return self._is_secure and self._descriptor.aggregate == "verified"
+
+    @property
+    def _threshold(self) -> int:
+        """The fewest models in a secure sum."""
+        return threshold(len(self._members), self._descriptor.minimum_cohort)
 
     def _check_descriptor(self, agreed: Descriptor) -> None:
         """Refuse to continue an experiment with other settings than the hospitals agreed to."""
@@ -220,7 +225,8 @@ class Session:
                 return
             staying_out = {name: why for name, why in refusals.items() if why}
             names = tuple(name for name in everybody.names if not refusals[name])
-            needed = max(2, math.ceil(self._study.quorum * len(everybody)))
+            least = self._descriptor.minimum_cohort if self._is_secure else 2
+            needed = max(least, math.ceil(self._study.quorum * len(everybody)))
             if len(names) < needed:
                 log(
                     WARNING,
@@ -325,7 +331,7 @@ class Session:
             self._generation,
             plan.leg.number,
             cohort,
-            threshold(count),
+            self._threshold,
         )
         last = LastAggregate()
         if self._last_aggregation:
@@ -591,7 +597,7 @@ class Session:
         if leg.ending is Ending.HAND_OVER:
             return 1
         if self._is_secure:
-            return threshold(len(self._members))
+            return self._threshold
         return least_models(self._wrapped.strategy, self._wrapped.model.trainable_numbers)
 
 

@@ -187,6 +187,24 @@ def test_a_cohort_in_a_hand_over_is_refused() -> None:
     assert refused(experiment.study.ask(VICTIM, request)) == Code.COHORT_REFUSED
 
 
+def test_sums_are_never_of_fewer_than_the_hospitals_minimum_cohort() -> None:
+    """Two thirds of four members would be three: the descriptor must promise all four."""
+    study = secure_study(minimum_cohort=4)
+    too_few = Experiment(study, study.descriptor(**SECURE, minimum_cohort=3))
+    assert refused(study.ask(VICTIM, too_few.set_up())) == Code.AGAINST_POLICY
+
+    first = Sum(study.experiment(**SECURE, minimum_cohort=4), 1)
+    three = first.train(VICTIM, cohort=NAMES[:3])
+    assert refused(ask(first, three)) == Code.COHORT_REFUSED
+    first.mask()
+    assert refused(ask(first, first.survivors(*NAMES[:3]))) == Code.SURVIVORS_REFUSED
+    first.sign()
+    of_three = dict(list(first.signatures.items())[:3])
+    request = first.reveal(VICTIM, signatures=to_bundle(of_three))
+    assert refused(ask(first, request)) == Code.SHARES_REFUSED
+    expect(SharesRevealed, ask(first, first.reveal(VICTIM)))
+
+
 # --- trip 2 ---------------------------------------------------------------------------------------
 
 

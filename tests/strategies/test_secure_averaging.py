@@ -111,6 +111,19 @@ def test_two_drop_outs_of_four_end_the_run_with_an_error(trip: str) -> None:
         average(rule=deaf_in(TRIPS[trip], 2, 2, 3))
 
 
+@pytest.mark.parametrize("trip", list(TRIPS))
+def test_no_sum_is_of_fewer_than_the_minimum_cohort(trip: str) -> None:
+    """Two thirds of four would be three."""
+    grid = UnrulyGrid(tiny(**SETTINGS), deaf_in(TRIPS[trip], 2, 3))
+    with pytest.raises(QuorumNotReached, match=r"leg 2: .* 4 are needed"):
+        run(grid, averaging="secure", minimum_cohort=4)
+
+
+def test_a_minimum_cohort_of_more_than_the_members_is_refused() -> None:
+    with pytest.raises(ValueError, match="minimum-cohort = 5 needs as many members, got 4"):
+        run(UnrulyGrid(tiny(**SETTINGS)), averaging="secure", minimum_cohort=5)
+
+
 def test_the_coordinator_sees_neither_single_models_nor_single_figures() -> None:
     grid = UnrulyGrid(tiny(**SETTINGS))
     outcome = run(grid, averaging="secure")
