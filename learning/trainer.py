@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from . import optimizers
 from .data import Examples
 from .losses import loss_of, predictions
-from .metrics import Metrics, evaluate
+from .metrics import ClassCounts, Metrics, count_correct, evaluate
 from .models import ModelError, build
 from .optimizers import OptimizerSpec
 from .settings import TrainingSettings
@@ -100,6 +100,9 @@ class Network:
 
     def evaluate(self, features: Tensor, labels: Tensor) -> Metrics:
         return evaluate(self.module, features, labels, self.settings.loss)
+
+    def count_correct(self, features: Tensor, labels: Tensor, classes: int) -> ClassCounts:
+        return count_correct(self.module, features, labels, self.settings.loss, classes)
 
     def _check_outputs(self, task: TaskSpec) -> None:
         """Raise a ModelError if the loss does not fit the network's outputs."""

@@ -78,14 +78,25 @@ def _check_vouchers(
         raise SecureSumError(f"{len(valid)} members vouch for the sum, {needed} are needed")
 
 
-def check_final(payload: bytes, experiment: AgreedExperiment) -> None:
-    """Refuse a final model that is not the mean of the last leg."""
+def read_final(payload: bytes, experiment: AgreedExperiment) -> ModelState:
+    """Return the final model; refuse one that is not the last leg's mean, or a second one."""
+    last = len(experiment.legs)
     if experiment.descriptor.aggregate == "same":
-        experiment.training.read(payload)
-        return
-    read_sum(payload, experiment)
-    if int.from_bytes(payload[:8], "big") != len(experiment.legs):
-        raise Refused(RefusalCode.SUM_REFUSED, "the final model is not of the last leg")
+        model = experiment.training.read(payload)
+    else:
+        model = read_sum(payload, experiment)
+        if int.from_bytes(payload[:8], "big") != last:
+            raise Refused(RefusalCode.SUM_REFUSED, "the final model is not of the last leg")
+    known = last_aggregate(experiment.store)
+    if known.leg == last and known != LastAggregate.of(last, payload):
+        raise Refused(RefusalCode.SUM_REFUSED, "another final model was evaluated here")
+    return model
+
+
+def record_final(payload: bytes, experiment: AgreedExperiment) -> None:
+    """Remember which final model is evaluated here: members compare its digest."""
+    final = LastAggregate.of(len(experiment.legs), payload)
+    experiment.store.put(_LAST, final.to_bytes())
 
 
 def record_aggregate(request: TrainLeg, experiment: AgreedExperiment) -> None:

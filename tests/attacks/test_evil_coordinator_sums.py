@@ -32,7 +32,7 @@ from protocol.secure_sum.seeds import tag_seed
 from protocol.secure_sum.tag import add_tag
 from protocol.secure_sum.total import Total
 from protocol.secure_sum.unmasking import unmask
-from protocol.secure_sum.vector import VectorForm
+from protocol.secure_sum.vector import SumForm, Vector, VectorForm
 from tests.attacks.study import (
     NAMES,
     VICTIM,
@@ -66,10 +66,10 @@ class Sum:
     signatures: dict[str, bytes] = field(default_factory=dict)
 
     @property
-    def form(self) -> VectorForm:
+    def form(self) -> SumForm[Any]:
         model = self.experiment.first_model
         layouts = layout_of(model.parameters), layout_of(model.buffers)
-        return VectorForm(*layouts, members=len(NAMES))
+        return VectorForm(*layouts, members=len(self.experiment.members))
 
     def train(self, name: str, **changes: Any) -> TrainLeg:
         fields: dict[str, Any] = {"leg": self.leg, "recipient": None, "cohort": self.cohort}
@@ -99,6 +99,11 @@ class Sum:
 
     def total(self) -> bytes:
         """Finish honestly; return the sum as requests carry it."""
+        data, members = memoryview(self.unmasked().to_bytes()), len(self.experiment.members)
+        return Total(self.leg, members, self.cohort, tuple(self.masked), data).to_bytes()
+
+    def unmasked(self) -> Vector:
+        """Finish honestly; return the sum."""
         if not self.signatures:
             self.sign()
         study = self.experiment.study
@@ -109,17 +114,16 @@ class Sum:
         total = self.form.zeros()
         for masked in self.masked.values():
             total.add(masked.vector)
-        members = len(NAMES)
+        least = threshold(len(self.experiment.members), self.experiment.descriptor.minimum_cohort)
         generation = self.experiment.secret("generation-digest")
-        leg = SecureLeg(self.experiment.id, generation, self.leg, self.cohort, threshold(members))
+        leg = SecureLeg(self.experiment.id, generation, self.leg, self.cohort, least)
         unmask(total, leg, tuple(self.masked), revealed)
-        data = memoryview(total.to_bytes())
-        return Total(self.leg, members, self.cohort, tuple(self.masked), data).to_bytes()
+        return total
 
 
-def secure_study(**chosen: Any) -> Study:
-    study = new_study()
-    for number, name in enumerate(NAMES):
+def secure_study(names: tuple[str, ...] = NAMES, **chosen: Any) -> Study:
+    study = new_study(names)
+    for number, name in enumerate(names):
         in_process(study, name, partition(name, number), policy(plain_aggregation=False, **chosen))
     return study
 
@@ -448,6 +452,7 @@ def test_every_refusal_and_the_size_of_each_sum_are_in_the_audit_log(first: Sum)
 
 def test_no_masked_vector_contains_the_model(first: Sum) -> None:
     first.mask()
+    assert isinstance(first.form, VectorForm)
     model = first.form.encode(first.experiment.first_model).numbers
     for masked in first.masked.values():
         assert not np.intersect1d(masked.vector.numbers, model).size

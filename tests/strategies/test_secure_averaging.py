@@ -159,16 +159,18 @@ def test_killed_in_any_trip_a_run_goes_on_to_the_same_bytes(tmp_path: Path, afte
 
 
 def test_survivors_and_masked_sum_are_on_disk_before_the_second_trip(tmp_path: Path) -> None:
-    seen: dict[str, list[str]] = {}
+    seen: dict[tuple[str, int], list[str]] = {}
 
     class Watched(UnrulyGrid):
         def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
             (message,) = messages
             request = decode_signed_request(from_records(message.content))
             if isinstance(request, SignSurvivors | Reveal):
-                state = (DiskJournal(tmp_path).load() or {})["secure_sum"]
+                saved = DiskJournal(tmp_path).load() or {}
+                # After the last leg, that of the closing sum.
+                state = saved["secure_sum"] if request.leg == 2 else saved["closing"]["sum"]
                 files = [path.name for path in (tmp_path / "models").iterdir()]
-                seen.setdefault(request.kind, files)
+                seen.setdefault((request.kind, request.leg), files)
                 assert len(state["survivors"]) == 4
                 assert bool(state["signatures"]) == isinstance(request, Reveal)
             return super().push_messages([message])
@@ -176,14 +178,12 @@ def test_survivors_and_masked_sum_are_on_disk_before_the_second_trip(tmp_path: P
     grid = Watched(tiny(**SETTINGS | {"rounds": 2}))
     prepare(grid, averaging="secure", journal=DiskJournal(tmp_path))[1]()
 
-    for files in seen.values():
-        assert {"masked-sum-2", "seed-shares-2"} <= set(files)
+    ours = ("masked-sum", "seed-shares", "envelope", "current", "strategy", "aggregate", "final")
+    for (_, leg), files in seen.items():
+        assert {f"masked-sum-{leg}", f"seed-shares-{leg}"} <= set(files)
         # Nothing there is one hospital's model; envelopes are sealed.
-        assert all(
-            name.startswith(("masked-sum", "seed-shares", "envelope", "current", "strategy"))
-            for name in files
-        )
-    assert set(seen) == {"sign-survivors", "reveal"}
+        assert all(name.startswith(ours) for name in files)
+    assert set(seen) == {(kind, leg) for kind in ("sign-survivors", "reveal") for leg in (2, 3)}
 
 
 @pytest.mark.parametrize(
