@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from protocol.codebook import Codebook
+
 from .data import (
     DataError,
     DataOptions,
@@ -15,10 +17,15 @@ from .data import (
     load,
     split,
 )
+from .data.partition.held_out import KEY_BYTES, HeldOut
+from .data.tables.files import find_table
+from .data.tables.local_columns import LocalColumns
+from .data.tables.rows import read_rows
 from .settings import LocalSettings
 
 # Fixed: after a restart the same examples must be held out, or the model has trained on them.
 _HELD_OUT_SEED = 0
+_CLASSES_AS_FOUND = {"csv", "image-folder"}  # unless they are named
 _OF_ONE_SIZE = {
     "breast-cancer",
     "cifar10",
@@ -33,16 +40,56 @@ _OF_ONE_SIZE = {
 
 
 def load_own(
-    local: LocalSettings, name: str, *, classes: tuple[str, ...] = (), standardise: bool = True
+    local: LocalSettings,
+    name: str,
+    *,
+    classes: tuple[str, ...] = (),
+    standardise: bool = True,
+    codebook: Codebook | None = None,
+    columns: LocalColumns | None = None,
+    held_out: HeldOut | None = None,
 ) -> Partition:
-    """Load a real hospital's data; its test set, or `test-fraction` of the data, is held out."""
+    """Load a real hospital's data; its test set, or `test-fraction` of the data, is held out.
+
+    With a codebook, examples are what it says, and `columns` has this hospital's own names.
+    `held_out` keeps patients on the side they were on; without it the seed decides.
+    """
+    if codebook is not None and codebook.columns:
+        rows = read_rows(
+            find_table(_folder(local)), codebook, columns or {}, group_column=local.group_column
+        )
+        return rows.partition(
+            name, codebook, held_out or HeldOut(bytes(KEY_BYTES)), local.test_fraction
+        )
+    if codebook is not None:
+        local, classes = _as_in_codebook(local, codebook), codebook.classes
     dataset = load(
         local.dataset,
         folder=_folder(local),
         seed=_HELD_OUT_SEED,
-        options=_options(local, classes=classes, standardise=standardise),
+        options=_options(local, classes=classes, standardise=standardise, held_out=held_out),
     )
-    return Partition(name, dataset.train, dataset.test)
+    if codebook is not None and dataset.shape != codebook.shape:
+        raise DataError(
+            f"the images here have the shape {dataset.shape}, the codebook's {codebook.shape}"
+        )
+    # What was found in the data is no agreement: a refusal must not depend on it.
+    is_fixed = bool(classes) or local.dataset not in _CLASSES_AS_FOUND
+    return Partition(name, dataset.train, dataset.test, dataset.classes if is_fixed else None)
+
+
+def _as_in_codebook(local: LocalSettings, codebook: Codebook) -> LocalSettings:
+    images = codebook.images
+    assert images is not None  # noqa: S101 (a codebook is of rows or of images)
+    height, width = images.size[-2:]
+    if images.view != "slice" or images.intensity != "8-bit" or height != width:
+        raise DataError(
+            f"dataset = {local.dataset} reads square 8-bit slices, which the codebook's images "
+            "are not"
+        )
+    return local.model_copy(
+        update={"image_size": height, "image_mode": "grey" if images.channels == 1 else "rgb"}
+    )
 
 
 @lru_cache(maxsize=1)
@@ -71,7 +118,11 @@ def _folder(local: LocalSettings) -> Path | None:
 
 
 def _options(
-    local: LocalSettings, *, classes: tuple[str, ...] = (), standardise: bool = True
+    local: LocalSettings,
+    *,
+    classes: tuple[str, ...] = (),
+    standardise: bool = True,
+    held_out: HeldOut | None = None,
 ) -> DataOptions:
     if local.dataset in _OF_ONE_SIZE and (local.image_size or local.image_mode != "auto"):
         raise DataError(
@@ -86,4 +137,5 @@ def _options(
         label_column=local.label_column,
         hospital_column=local.hospital_column or None,
         standardise=standardise,
+        held_out=held_out,
     )

@@ -93,23 +93,19 @@ def _hospital(
     import torch  # takes seconds: imported after the store was opened without errors
 
     from client_app.hospital.hospital import Hospital
-    from learning.local_data import load_own
+    from client_app.own_data import load_partition
 
     data = configuration.data
     torch.set_num_threads(data.threads)
-    partition = load_own(
-        configuration.local,
-        configuration.hospital.name,
-        classes=tuple(data.classes),
-        standardise=data.standardise,
-    )
+    codebook = folder.codebook(roster)
     return Hospital(
         configuration.hospital.name,
-        partition,
+        load_partition(folder, configuration, codebook, record=True),
         store,
         identity=folder.identity(),
         roster=roster,
         policy=configuration.policy,
+        codebook=None if codebook is None else codebook.digest,
         decisions=DecisionFile(folder.decisions_file),
         device=data.device,
     )

@@ -73,6 +73,7 @@ _LONGEST_DETAIL = 300
 class Hospital:
     """One member of the study: its name, its examples, its keys and its state.
 
+    `codebook` is the digest of the pinned codebook, by which the examples were read.
     Not thread-safe: the caller passes one request at a time.
     """
 
@@ -85,6 +86,7 @@ class Hospital:
         identity: Identity,
         roster: Roster,
         policy: Policy,
+        codebook: bytes | None = None,
         decisions: Decisions | None = None,
         device: str = "cpu",
     ) -> None:
@@ -96,6 +98,7 @@ class Hospital:
         self._identity = identity
         self._roster = roster
         self._policy = policy
+        self._codebook = codebook
         self._decisions = NoDecisions() if decisions is None else decisions
         self._device = device
         self._audit_log = AuditLog(store, identity)
@@ -168,6 +171,7 @@ class Hospital:
             identity=self._identity,
             roster=self._roster,
             policy=self._policy,
+            codebook=self._codebook,
             decisions=self._decisions,
             device=self._device,
         )
@@ -197,6 +201,7 @@ class Hospital:
             case TrainLeg() | EvaluateFinal():
                 self._approval.check_not_withdrawn(request.experiment)
                 experiment = self._experiment(request)
+                self._check_codebook(experiment.descriptor)
                 self._check_policy(experiment.descriptor, experiment.training.settings)
                 self._policy.check_members(
                     experiment.store.announcements or experiment.roster.names
@@ -217,6 +222,7 @@ class Hospital:
     def _set_up(self, request: SetUp) -> Announcement:
         """Agree to a descriptor once, if the policy allows it, and announce a new key for it."""
         descriptor = read_descriptor(request, self._roster)
+        self._check_codebook(descriptor)
         present = ExperimentStore(self._store, request.experiment)
         agreed = present.descriptor
         if agreed is not None:
@@ -253,6 +259,13 @@ class Hospital:
             # The secret of its streams may be new, and what is refused is not stored.
             del self._agreements[request.payload]
             raise
+
+    def _check_codebook(self, descriptor: Descriptor) -> None:
+        """Refuse an experiment on other examples than those that are pinned here."""
+        if descriptor.codebook != self._codebook:
+            raise Refused(
+                RefusalCode.ANOTHER_CODEBOOK, "not for the codebook that is pinned here, if any"
+            )
 
     def _check_policy(self, descriptor: Descriptor, settings: TrainingSettings) -> None:
         examples = len(self._partition.train)

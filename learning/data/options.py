@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from learning.data.examples import DataError
+from learning.data.partition.held_out import HeldOut
 
 ImageMode = Literal["auto", "grey", "rgb"]
 
@@ -42,6 +43,9 @@ class DataOptions:
     standardise: bool = True
     """csv: with the training pool's mean and standard deviation. False where a study has
     agreed on a scale beforehand: each hospital's own mean would undo it."""
+
+    held_out: HeldOut | None = None
+    """image-folder, csv: a real hospital's, who are held out stay so. None: drawn by the seed."""
 
     train_examples: int = 5_000
     """synthetic: number of examples in the training pool."""

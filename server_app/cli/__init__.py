@@ -4,7 +4,7 @@ import typer
 
 from operation.renames import renamed_commands, renamed_options
 
-from . import experiment_commands, service_commands, study_commands
+from . import codebook_commands, experiment_commands, service_commands, study_commands
 
 app = typer.Typer(no_args_is_help=True, cls=renamed_commands({"renew": "renew-certificate"}))
 
@@ -18,6 +18,7 @@ app.command()(study_commands.init)
 app.command(cls=renamed_options({"--yes": "--fingerprint"}))(study_commands.enrol)
 app.command()(study_commands.remove)
 app.command()(study_commands.roster)
+app.command()(codebook_commands.codebook)
 app.command()(study_commands.renew_certificate)
 app.command()(service_commands.up)
 app.command()(service_commands.down)

@@ -85,7 +85,8 @@ def examples(count: int, seed: int) -> Examples:
 
 
 PARTITIONS = {
-    name: Partition(name, examples(8, n), examples(5, 10 + n)) for n, name in enumerate(NAMES)
+    name: Partition(name, examples(8, n), examples(5, 10 + n), tuple(map(str, range(CLASSES))))
+    for n, name in enumerate(NAMES)
 }
 
 

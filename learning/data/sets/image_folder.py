@@ -16,6 +16,7 @@ from learning.data.examples import DataError, Dataset, Examples
 from learning.data.manifest import manifest_columns
 from learning.data.options import DataOptions, ImageMode
 from learning.data.partition.groups import set_apart, unite
+from learning.data.partition.held_out import identities
 from learning.data.pixels import read_images
 from learning.data.scale import scale_pixels
 from learning.data.sources import require
@@ -67,11 +68,19 @@ def _load(kind: _Kind, folder: Path | None, seed: int, options: DataOptions) -> 
         size=options.image_size or kind.size,
         mode=kind.mode if options.image_mode == "auto" else options.image_mode,
     )
-    groups = None
+    groups, columns = None, list[list[str]]()
     if options.group_column != "none":
         columns = manifest_columns(root, [file.key for file in files], options.group_column)
         groups = unite(*columns, pictures.digests)
-    pool, test = _pool_and_test(files, groups, options.test_fraction, seed)
+    if options.held_out is not None and not any(file.for_test for file in files):
+        # Without a patient by content: a file that is renamed, or there twice, is the same image.
+        pool, test = options.held_out.set_apart(
+            identities(columns, [f"image {digest}" for digest in pictures.digests]),
+            unite(pictures.digests) if groups is None else groups,
+            options.test_fraction,
+        )
+    else:
+        pool, test = _pool_and_test(files, groups, options.test_fraction, seed)
 
     channels = pictures.pixels.shape[1]
     labels = np.array([classes.index(file.class_name) for file in files], dtype=np.int64)
