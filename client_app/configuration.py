@@ -81,6 +81,8 @@ _SIMULATION_ONLY: Mapping[str, frozenset[str]] = {
             "classes-per-hospital",
             "skew-small-fraction",
             "skew-min-examples",
+            "codebook",
+            "cache-dir",
         }
     ),
     "policy": frozenset({"any-model", "hand-on-diverged", "sealed"}),

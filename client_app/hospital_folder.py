@@ -53,6 +53,11 @@ class HospitalFolder:
         return self.state / "decisions.json"
 
     @property
+    def image_cache(self) -> Path:
+        """Medical images as they are trained on, for the next start."""
+        return self.state / "images"
+
+    @property
     def transport(self) -> Path:
         """What only the SuperNode needs: its key and the coordinator's address."""
         return self.path / "transport"

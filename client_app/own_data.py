@@ -32,6 +32,7 @@ def load_partition(
         codebook=codebook,
         columns=data.columns,
         held_out=held_out,
+        cache=folder.image_cache,
     )
     if partition.classes is None:
         raise DataError(

@@ -1,12 +1,16 @@
 """Options for loading a data set."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from learning.data.examples import DataError
 from learning.data.partition.held_out import HeldOut
+from protocol.codebook import Images
 
 ImageMode = Literal["auto", "grey", "rgb"]
+LabelKey = Literal["auto", "file", "series", "accession", "study", "patient"]
+Unlabelled = Literal["refuse", "leave-out"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +39,7 @@ class DataOptions:
     the paper's random split and lets duplicates leak from train to test."""
 
     label_column: str = "label"
-    """csv: the column with the class."""
+    """csv, medical-folder: the column with the class."""
 
     hospital_column: str | None = None
     """csv: the column with the hospital an example comes from."""
@@ -44,8 +48,36 @@ class DataOptions:
     """csv: with the training pool's mean and standard deviation. False where a study has
     agreed on a scale beforehand: each hospital's own mean would undo it."""
 
+    images: Images | None = None
+    """medical-folder: what an example is, from the study's codebook. None: grey slices of
+    image_size as a viewer displays them."""
+
+    labels: str = ""
+    """medical-folder: the table of the labels, from the folder. Empty: labels.csv (.xlsx,
+    .parquet) in it; without one, the folders of the first level are the classes."""
+
+    label_key: LabelKey = "auto"
+    """medical-folder: what tells which image a row is about. auto: the most precise that the table
+    has a column for."""
+
+    key_column: str = ""
+    """medical-folder: the column with it. Empty: found by its name."""
+
+    levels: tuple[tuple[str, str], ...] = ()
+    """medical-folder: a hospital's own words for classes, each with the codebook's."""
+
+    unlabelled: Unlabelled = "refuse"
+    """medical-folder: what happens to images without a label, or with two."""
+
+    unreadable: int = 0
+    """medical-folder: how many damaged files are left out rather than refused."""
+
+    cache: Path | None = None
+    """medical-folder: where decoded images are kept for the next start. None: nowhere."""
+
     held_out: HeldOut | None = None
-    """image-folder, csv: a real hospital's, who are held out stay so. None: drawn by the seed."""
+    """image-folder, csv, medical-folder: a real hospital's, who are held out stay so. None: drawn
+    by the seed."""
 
     train_examples: int = 5_000
     """synthetic: number of examples in the training pool."""

@@ -6,10 +6,20 @@ from pathlib import Path
 from learning.data.examples import DataError
 from learning.data.sources import require
 from learning.data.tables.csv_table import read_csv
+from learning.data.tables.parquet import read_parquet
+from learning.data.tables.spreadsheet import read_spreadsheet
 from learning.data.tables.table import Table
 
-# Readers of other formats add themselves here; each imports its library when it is called.
-READERS: dict[str, Callable[[Path], Table]] = {".csv": read_csv, ".tsv": read_csv, ".txt": read_csv}
+# Each imports its library when it is called.
+READERS: dict[str, Callable[[Path], Table]] = {
+    ".csv": read_csv,
+    ".tsv": read_csv,
+    ".txt": read_csv,
+    ".parquet": read_parquet,
+    ".xls": read_spreadsheet,
+    ".xlsx": read_spreadsheet,
+    ".ods": read_spreadsheet,
+}
 
 
 def read_table(path: Path) -> Table:
