@@ -102,6 +102,7 @@ def resume(
         api = control(place)
         chosen = experiment_control.pick(place, experiment)
         if chosen.is_complete:
+            chosen.delete_routes()  # the run may have been killed just before it did so
             fail(2, f"the experiment {chosen.id} is complete; its results are in {chosen.folder}")
         experiment_control.check_nothing_runs(place, api)
         experiment_control.stop(place, api, chosen)  # Flower may not know yet that its run ended
