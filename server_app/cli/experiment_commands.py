@@ -162,10 +162,11 @@ def _print_forecast(place: "Study", values: "dict[str, Scalar]", json_output: bo
     from server_app.config.study_task import load_task
     from server_app.experiment.dry_run import forecast, forecast_text
     from server_app.experiment.experiment_control import experiment_folders
-    from server_app.experiment.experiment_folder import parse_for
+    from server_app.experiment.experiment_folder import parse_for, with_codebook
 
-    settings, task_settings = parse_for(place.roster(), values)
-    task, _ = load_task(task_settings, seed=0)
+    codebook = place.codebook()
+    settings, task_settings = parse_for(place.roster(), with_codebook(values, codebook))
+    task, _ = load_task(task_settings, seed=0, codebook=codebook)
     found = forecast(settings, task, experiment_folders(place))
     echo(json.dumps(found.as_dict()) if json_output else forecast_text(found))
 
