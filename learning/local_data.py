@@ -68,6 +68,9 @@ def load_own(
     if codebook is not None and local.dataset != "medical-folder":
         local, classes = _as_in_codebook(local, codebook), codebook.classes
     options = _options(local, classes=classes, standardise=standardise, held_out=held_out)
+    if codebook is not None and codebook.images is not None:
+        centre, scale = codebook.images.centre, codebook.images.scale
+        options = replace(options, pixel_centre=centre, pixel_scale=scale)
     if local.dataset == "medical-folder":
         options = _medical(options, codebook, columns or {}, cache)
     dataset = load(local.dataset, folder=_folder(local), seed=_HELD_OUT_SEED, options=options)

@@ -20,6 +20,15 @@ class Metrics:
     balanced_accuracy: float
 
 
+@dataclass(frozen=True)
+class ClassCounts:
+    """The mean loss, and by class: how many examples there are, and how many are correct."""
+
+    loss: float
+    examples: tuple[int, ...]
+    correct: tuple[int, ...]
+
+
 def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) -> Metrics:
     """Evaluate in eval mode: BatchNorm uses its running statistics, not the test batch's."""
     outputs = outputs_of(module, features)
@@ -33,13 +42,25 @@ def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) ->
     )
 
 
+def count_correct(
+    module: nn.Module, features: Tensor, labels: Tensor, loss: Loss, classes: int
+) -> ClassCounts:
+    """Evaluate in eval mode, and count by class."""
+    outputs = outputs_of(module, features)
+    right = labels[predictions(outputs) == labels]
+
+    def counted(chosen: Tensor) -> tuple[int, ...]:
+        return tuple(np.bincount(chosen.cpu().numpy(), minlength=classes).tolist())
+
+    return ClassCounts(float(loss_of(loss, outputs, labels)), counted(labels), counted(right))
+
+
 @torch.no_grad()
 def outputs_of(module: nn.Module, features: Tensor) -> Tensor:
     """Return a module's outputs in eval mode, in float64."""
     training = module.training
     module.eval()
     try:
-        batches = torch.split(features, _BATCH)
-        return torch.cat([module(batch) for batch in batches]).to(torch.float64)
+        return torch.cat([module(part) for part in torch.split(features, _BATCH)]).to(torch.float64)
     finally:
         module.train(training)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from . import optimizers
 from .data import Examples
 from .losses import loss_of, predictions, probabilities
-from .metrics import Metrics, evaluate, outputs_of
+from .metrics import ClassCounts, Metrics, count_correct, evaluate, outputs_of
 from .models import ModelError, build
 from .optimizers import OptimizerSpec
 from .settings import TrainingSettings
@@ -101,6 +101,9 @@ class Network:
 
     def evaluate(self, features: Tensor, labels: Tensor) -> Metrics:
         return evaluate(self.module, features, labels, self.settings.loss)
+
+    def count_correct(self, features: Tensor, labels: Tensor, classes: int) -> ClassCounts:
+        return count_correct(self.module, features, labels, self.settings.loss, classes)
 
     def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
         """Return the probability of each class for examples, in eval mode."""

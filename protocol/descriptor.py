@@ -45,7 +45,7 @@ class Descriptor(BaseModel):
     `codebook` is the digest of the study's codebook, if it has one, pinned like the roster.
 
     With secure `averaging` the coordinator learns only sums of models, `weighted` by the hospitals'
-    examples, which stay secret, or not.
+    examples, which stay secret, or not. No sum is of fewer than `minimum_cohort` models.
     """
 
     model_config = ConfigDict(
@@ -72,6 +72,7 @@ class Descriptor(BaseModel):
     averaging: Averaging = "plain"
     weighted: bool = False
     aggregate: Aggregate = "verified"
+    minimum_cohort: Annotated[int, Field(ge=2, lt=2**16)] = 2
     codebook: _Digest | None = None
     roster: _Digest
 

@@ -27,6 +27,7 @@ from protocol.messages import (
     Announcement,
     Close,
     Closed,
+    EvaluateFinal,
     ExchangeKeyShares,
     Hello,
     Introduction,
@@ -58,6 +59,7 @@ from .agreement.agreed_experiment import AgreedExperiment, Agreement
 from .agreement.approval import ApprovalCheck
 from .agreement.policy import Policy
 from .agreement.terms import terms_of
+from .closing import evaluate_final
 from .figures import allowed_figures
 from .final_model import keep_final_model, remember_first_model
 from .leg import serve_leg
@@ -190,18 +192,20 @@ class Hospital:
             case SetUp():
                 return self._set_up(request)
             case ExchangeKeyShares():
+                experiment = self._experiment(request)
+                least, held_out = experiment.descriptor.minimum_cohort, experiment.training.held_out
                 return key_exchange.exchange_key_shares(
                     request,
-                    self._experiment(request),
+                    experiment,
                     self._identity,
                     self._policy.minimum_cohort,
-                    allowed_figures(self._policy, len(self._partition.held_out)),
+                    allowed_figures(self._policy, held_out, least),
                 )
             case OpenKeyShares():
                 ready = key_exchange.open_key_shares(request, self._experiment(request))
                 ExperimentStore(self._store, request.experiment).begin_next_generation()
                 return ready
-            case TrainLeg():
+            case TrainLeg() | EvaluateFinal():
                 self._approval.check_not_withdrawn(request.experiment)
                 experiment = self._experiment(request)
                 self._check_codebook(experiment.descriptor)
@@ -209,9 +213,12 @@ class Hospital:
                 self._policy.check_members(
                     experiment.store.announcements or experiment.roster.names
                 )
+                serving = (experiment, self._identity, self._policy, self._roster)
+                if isinstance(request, EvaluateFinal):
+                    return evaluate_final(request, *serving)
                 if self._final_models is not None:
                     remember_first_model(request, experiment)
-                return serve_leg(request, experiment, self._identity, self._policy, self._roster)
+                return serve_leg(request, *serving)
             case SignSurvivors():
                 return sign_survivors(request, self._experiment(request), self._identity)
             case Reveal():
@@ -274,12 +281,12 @@ class Hospital:
         self._policy.check_experiment(descriptor, settings, self._roster, examples)
 
     def _close(self, request: Close) -> Closed:
-        """Keep the final model, and destroy the experiment's keys and state."""
+        """Check and keep the final model, and destroy the experiment's keys and state."""
         experiment = self._experiment(request)
         check_opening(request, experiment)
         metrics = None
         if experiment.descriptor.averaging == "secure":
-            # Its figures would be one hospital's own: they stay here.
+            # Its figures would be one hospital's own; they have left in the closing sum, if at all.
             model = read_final(request.payload, experiment)
         else:
             model = experiment.training.read(request.payload)
@@ -304,6 +311,7 @@ class Hospital:
         | SignSurvivors
         | Reveal
         | Vouch
+        | EvaluateFinal
         | Close,
     ) -> AgreedExperiment:
         """Return the experiment of a request, with the roster of its generation."""
@@ -359,7 +367,7 @@ class Hospital:
         if not isinstance(request, Hello | Vouch):
             store = store_of(request, self._store)
             store.cache_reply(request.kind, digest, answer)
-            if isinstance(request, TrainLeg):
+            if isinstance(request, TrainLeg | EvaluateFinal):
                 store.last_leg = request.leg
         return answer
 

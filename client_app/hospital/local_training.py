@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from learning.data import Partition
-from learning.metrics import Metrics
+from learning.metrics import ClassCounts, Metrics
 from learning.models import ModelError, count_parameters
 from learning.settings import TrainingSettings
 from learning.trainer import Layout, Network, Progress, TaskSpec, Trainer
@@ -157,6 +157,17 @@ class LocalTraining:
             return None
         self._network.load(model.parameters, model.buffers)
         return self._network.evaluate(*self._network.tensors(self._held_out))
+
+    @property
+    def held_out(self) -> int:
+        """The number of held-out examples."""
+        return len(self._held_out)
+
+    def count_held_out(self, model: ModelState) -> ClassCounts:
+        """Evaluate a model on the held-out examples, and count by class."""
+        self._network.load(model.parameters, model.buffers)
+        tensors = self._network.tensors(self._held_out)
+        return self._network.count_correct(*tensors, self._descriptor.classes)
 
 
 @lru_cache(maxsize=2)

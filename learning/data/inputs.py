@@ -46,30 +46,53 @@ def read_rows_of(paths: Sequence[Path], codebook: Codebook, local: LocalColumns)
 
 
 def read_images_of(paths: Sequence[Path], form: Images) -> Inputs:
-    """Read images, or all images below folders, as the codebook describes them."""
-    height, width = form.size[-2:]
-    if form.view != "slice" or form.intensity != "8-bit" or height != width:
-        raise DataError("predictions are for square 8-bit slices, which the model's are not")
-    files: list[Path] = []
-    problems: list[str] = []
+    """Read images, or all images below folders, as the codebook describes them.
+
+    Pictures (png, jpeg, …) are read as `image-folder` does, all others as `medical-folder` does.
+    """
+    pictures: list[Path] = []
+    others: list[Path] = []
     for path in paths:
-        found = list(_images_at(path))
-        files += found
+        found = list(_pictures_at(path))
+        pictures += found
         if not found:
-            problems.append(f"{path}: no image; expected {', '.join(sorted(SUFFIXES))} files")
+            others.append(path)
+    parts: list[Inputs] = []
+    problems: list[str] = []
+    for files, read in ((pictures, _read_pictures), (others, _read_medical)):
+        try:
+            parts += [read(files, form)] if files else []
+        except DataError as error:
+            problems += error.problems
     if problems:
         raise DataError(*problems)
-    pictures = read_images(files, size=height, mode="grey" if form.channels == 1 else "rgb")
+    names = tuple(name for part in parts for name in part.names)
+    return Inputs(names, np.concatenate([part.features for part in parts]))
+
+
+def _read_pictures(files: Sequence[Path], form: Images) -> Inputs:
+    height, width = form.size[-2:]
+    if form.view != "slice" or form.intensity != "8-bit" or height != width:
+        raise DataError(
+            f"{files[0]}: pictures are square 8-bit slices, which the model's images are not"
+        )
+    found = read_images(files, size=height, mode="grey" if form.channels == 1 else "rgb")
     features = scale_pixels(
-        pictures.pixels, [form.centre] * form.channels, [form.scale] * form.channels
+        found.pixels, [form.centre] * form.channels, [form.scale] * form.channels
     )
     return Inputs(tuple(map(str, files)), features)
 
 
-def _images_at(path: Path) -> Iterator[Path]:
+def _read_medical(paths: Sequence[Path], form: Images) -> Inputs:
+    from learning.data.medical.unlabelled_images import read_unlabelled_images  # needs an extra
+
+    return Inputs(*read_unlabelled_images(paths, form))
+
+
+def _pictures_at(path: Path) -> Iterator[Path]:
     if path.is_dir():
         for file in sorted(path.rglob("*")):
             if file.suffix.lower() in SUFFIXES and not file.name.startswith("."):
                 yield file
-    elif path.suffix.lower() in SUFFIXES or not path.exists():
-        yield path  # a missing one is reported by name, with all others
+    elif path.suffix.lower() in SUFFIXES:
+        yield path

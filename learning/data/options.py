@@ -32,6 +32,12 @@ class DataOptions:
     image_mode: ImageMode = "auto"
     """auto: grey for brain-mri and chest-xray, and where all images are grey; else rgb."""
 
+    pixel_centre: float = 0.5
+    pixel_scale: float = 0.25
+    """image-folder: features are (pixel/255 − centre)/scale. Constants instead of the pool's mean,
+    so that an image is the same at every hospital; those of chest X-rays (0.48 and 0.24), rounded,
+    or the codebook's."""
+
     group_column: str = "auto"
     """The column, in the csv or in an image folder's manifest.csv, whose equal values must
     stay together. auto: all columns with one of the known names (patient_token,

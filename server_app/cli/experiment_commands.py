@@ -102,6 +102,7 @@ def resume(
         api = control(place)
         chosen = experiment_control.pick(place, experiment)
         if chosen.is_complete:
+            chosen.delete_routes()  # the run may have been killed just before it did so
             fail(2, f"the experiment {chosen.id} is complete; its results are in {chosen.folder}")
         experiment_control.check_nothing_runs(place, api)
         experiment_control.stop(place, api, chosen)  # Flower may not know yet that its run ended
@@ -162,11 +163,10 @@ def _print_forecast(place: "Study", values: "dict[str, Scalar]", json_output: bo
     from server_app.config.study_task import load_task
     from server_app.experiment.dry_run import forecast, forecast_text
     from server_app.experiment.experiment_control import experiment_folders
-    from server_app.experiment.experiment_folder import parse_for, with_codebook
+    from server_app.experiment.experiment_folder import parse_for
 
-    codebook = place.codebook()
-    settings, task_settings = parse_for(place.roster(), with_codebook(values, codebook))
-    task, _ = load_task(task_settings, seed=0, codebook=codebook)
+    settings, task_settings = parse_for(place, values)
+    task, _ = load_task(task_settings, seed=0, codebook=place.codebook())
     found = forecast(settings, task, experiment_folders(place))
     echo(json.dumps(found.as_dict()) if json_output else forecast_text(found))
 

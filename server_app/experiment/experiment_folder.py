@@ -7,9 +7,10 @@ on the coordinator's machine.
 import json
 import os
 import secrets
+import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,26 +73,17 @@ class ExperimentFolder:
         """
         roster, codebook = study.roster(), study.codebook()
         settings = with_codebook(settings, codebook)
-        parsed, task = parse_for(roster, settings)
+        parsed, task = parse_for(study, settings)
         if begin_with is not None and parsed.algorithm.init == "own":
             raise SettingsError(
                 "--from needs init = shared: with init = own each hospital makes its first model"
             )
         check_in_subprocess(settings, len(roster.members), begin_with, codebook)
+        delete_leftover_routes(study)
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         experiment = ExperimentFolder(name, study.experiments / name)
         files.make_folder(experiment.folder)
-        drawn = Secrets.draw(seed)
-        files.write_new(
-            experiment.folder / "secrets.json",
-            json.dumps(
-                {
-                    "route-seed": drawn.route_seed.hex(),
-                    "training-seed": drawn.training_seed.hex(),
-                    "rehearsal": drawn.rehearsal,
-                }
-            ).encode(),
-        )
+        experiment.write_secrets(Secrets.draw(seed))
         config = {
             key: value
             for key, value in (parsed.as_config() | task.as_config()).items()
@@ -126,6 +118,16 @@ class ExperimentFolder:
     @property
     def journal(self) -> Path:
         return self.folder / "journal"
+
+    @property
+    def secrets_file(self) -> Path:
+        return self.folder / "secrets.json"
+
+    def delete_routes(self) -> None:
+        """Delete what only a resumed run needs: the journal, and the seeds that give the routes."""
+        shutil.rmtree(self.journal, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            files.overwrite_and_remove(self.secrets_file)
 
     @property
     def log(self) -> Path:
@@ -164,8 +166,16 @@ class ExperimentFolder:
         values = json.loads((self.folder / "settings.json").read_text(encoding="utf-8"))
         return parse(values, hospitals=hospitals)
 
+    def write_secrets(self, drawn: Secrets) -> None:
+        values = {
+            "route-seed": drawn.route_seed.hex(),
+            "training-seed": drawn.training_seed.hex(),
+            "rehearsal": drawn.rehearsal,
+        }
+        files.write_new(self.secrets_file, json.dumps(values).encode())
+
     def secrets(self) -> Secrets:
-        path = self.folder / "secrets.json"
+        path = self.secrets_file
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             return Secrets(
@@ -193,6 +203,14 @@ class ExperimentFolder:
             lock.release()
 
 
+def delete_leftover_routes(study: Study) -> None:
+    """Delete the routes of complete experiments whose run was killed before it did so itself."""
+    for folder in study.experiments.iterdir() if study.experiments.is_dir() else ():
+        experiment = ExperimentFolder(folder.name, folder)
+        if experiment.is_complete:
+            experiment.delete_routes()
+
+
 def parse(values: Mapping[str, Scalar], *, hospitals: int) -> tuple[Settings, TaskSettings]:
     """Check a study's settings; keys left out have their defaults."""
     source = "settings.toml"
@@ -209,14 +227,6 @@ def parse(values: Mapping[str, Scalar], *, hospitals: int) -> tuple[Settings, Ta
     settings = Settings.from_run_config(own | {"hospitals": hospitals}, source=source)
     task = {key: value for key, value in values.items() if key in task_keys}
     return settings, TaskSettings.parse(task, source=source)
-
-
-def parse_for(roster: Roster, values: Mapping[str, Scalar]) -> tuple[Settings, TaskSettings]:
-    """Check settings for the members of a roster."""
-    hospitals = len(roster.members)
-    parsed, task = parse(values, hospitals=hospitals)
-    _check_averaging(parsed.algorithm, hospitals)
-    return parsed, task
 
 
 def with_codebook(
@@ -236,6 +246,14 @@ def with_codebook(
                 "(settings.toml)"
             )
     return {**settings, **task}
+
+
+def parse_for(study: Study, values: Mapping[str, Scalar]) -> tuple[Settings, TaskSettings]:
+    """Check settings for the members and the codebook of a study."""
+    hospitals = len(study.roster().members)
+    parsed, task = parse(with_codebook(values, study.codebook()), hospitals=hospitals)
+    _check_averaging(parsed.algorithm, hospitals)
+    return parsed, task
 
 
 def deployed_keys() -> frozenset[str]:
@@ -260,4 +278,9 @@ def _check_averaging(algorithm: AlgorithmSettings, members: int) -> None:
             f"averaging = secure needs at least {LEAST_MEMBERS} hospitals, the roster has "
             f"{members}: enrol more, or set averaging = plain, with which the coordinator reads "
             "every model it aggregates (hospitals must allow plain-aggregation)"
+        )
+    if members < algorithm.minimum_cohort:
+        raise SettingsError(
+            f"minimum-cohort = {algorithm.minimum_cohort}, but the roster has {members} hospitals: "
+            "no sum could have so many models. Lower it, or enrol more"
         )

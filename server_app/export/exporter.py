@@ -5,12 +5,10 @@ import json
 import time
 from pathlib import Path
 
-from learning.data import DataError
 from learning.evaluation import HeldOutEvaluation, evaluate_predictions
 from learning.export.onnx_file import to_onnx
 from learning.trainer import Network
 from operation import files
-from protocol.codebook import Codebook, CodebookError
 from protocol.model_bytes import ModelState
 from protocol.model_file import to_model_file
 from server_app.config.card_settings import CardSettings
@@ -37,11 +35,12 @@ def export(study: Study, experiment: ExperimentFolder, target: Path, *, onnx: bo
         )
     hospitals = len(experiment.roster().members)
     settings, task_settings = experiment.settings(hospitals)
-    task, test = load_task(task_settings, seed=experiment.secrets().rehearsal or 0)
+    codebook = experiment.codebook()
+    seed = experiment.secrets().rehearsal or 0
+    task, test = load_task(task_settings, seed=seed, codebook=codebook)
     network = Network(settings.training, task, seed=0)
     final = first_model.read(experiment.folder / first_model.FINAL, ModelState(*network.arrays()))
     network.load(final.parameters, final.buffers)
-    codebook = _codebook(study, task.shape, task.classes)
     classes = codebook.classes if codebook else tuple(f"class {k}" for k in range(task.classes))
     config = {
         "study": study.name,
@@ -92,19 +91,3 @@ def _card_settings(study: Study) -> CardSettings:
     known = set(CardSettings.key_names())
     values = {key: value for key, value in study.settings().items() if key in known}
     return CardSettings.parse(values, source=str(study.settings_file))
-
-
-def _codebook(study: Study, shape: tuple[int, ...], classes: int) -> Codebook | None:
-    path = study.folder / "codebook.toml"
-    try:
-        found = Codebook.from_toml(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (CodebookError, UnicodeDecodeError) as error:
-        raise StudyError(f"{path}: {error}") from error
-    if (found.shape, len(found.classes)) != (shape, classes):
-        raise DataError(
-            f"{path}: describes examples of shape {found.shape} and {len(found.classes)} classes, "
-            f"the experiment had {shape} and {classes}: restore the codebook of that experiment"
-        )
-    return found

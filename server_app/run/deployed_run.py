@@ -5,7 +5,6 @@ This process has no torch: see evaluator_process.py.
 
 import logging
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +57,8 @@ def _run(grid: Grid, study: Study, experiment: ExperimentFolder) -> dict[str, An
                 notifier=find_notifier(),
             ),
         )
-    # Its models and the training seed are confidential and no longer needed.
-    shutil.rmtree(experiment.journal, ignore_errors=True)
+    # Models, routes and seeds are confidential and no longer needed.
+    experiment.delete_routes()
     return summary
 
 

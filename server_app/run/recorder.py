@@ -12,6 +12,7 @@ from protocol.messages import Closed, Trained
 from protocol.model_bytes import ModelState
 from protocol.model_file import to_model_file
 from protocol.schedule import Leg
+from protocol.secure_sum.held_out_totals import HeldOutTotals
 from server_app.config.run_config import Settings
 from server_app.experiment import first_model
 from strategies.identifiers import HospitalName
@@ -147,7 +148,16 @@ class Recorder(Observer):
         # Events of later legs, from the killed run, stand above this line; they are written again.
         self._metrics.write("resumed", leg=sum(totals.endings.values()), legs=totals.legs)
 
-    def closed(self, answers: Mapping[HospitalName, Answer]) -> None:
+    def closed(self, answers: Mapping[HospitalName, Answer], totals: HeldOutTotals | None) -> None:
+        if totals is not None:
+            self._totals.held_out = {
+                "hospitals": totals.hospitals,
+                "examples": totals.count,
+                "loss": totals.mean_loss,
+                "accuracy": totals.accuracy,
+                "balanced_accuracy": totals.balanced_accuracy,
+            }
+            self._metrics.write("held-out-total", **self._totals.held_out)
         for name, answer in answers.items():
             if isinstance(answer.reply, Closed) and answer.reply.held_out_accuracy is not None:
                 self._totals.held_out_accuracies.append(answer.reply.held_out_accuracy)

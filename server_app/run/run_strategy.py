@@ -42,6 +42,7 @@ def run_strategy(
                 approval_wait=algorithm.approval_wait,
                 sealed=algorithm.sealed,
                 averaging=study.averaging if algorithm.averaging == "auto" else algorithm.averaging,
+                minimum_cohort=algorithm.minimum_cohort,
                 observer=recorder,
             ),
             daisy_period=algorithm.daisy_period or None,

@@ -8,7 +8,7 @@ from operation.clock import Clock
 from protocol.descriptor import Averaging
 from protocol.randomness import SEED_BYTES
 from protocol.sealing.keys import Identity
-from protocol.study.roster import Roster
+from protocol.study.roster import DEFAULT_MINIMUM, Roster
 
 from .observer import Observer
 from .reply_notifier import ReplyNotifier
@@ -44,6 +44,9 @@ class SealedStudy:
         `secure`: in aggregations the coordinator learns only the sum of the models, which takes
         three messages each way, and more than two thirds of the members. `plain`: it reads every
         model that it aggregates, which hospitals must allow.
+    minimum_cohort
+        With secure averaging, the fewest models in a sum, if two thirds of the members are fewer.
+        Hospitals refuse an experiment whose sums could be of fewer than their policy's.
     quorum, quorum_wait
         Fraction of the drawn hospitals that must answer for a leg to count, and the seconds to wait
         for missing ones before the experiment ends with an error.
@@ -74,6 +77,7 @@ class SealedStudy:
     codebook: bytes | None = None
     sealed: bool = True
     averaging: Averaging = "plain"
+    minimum_cohort: int = DEFAULT_MINIMUM
     quorum: float = 0.5
     quorum_wait: float = 0.0
     start_timeout: float = 120.0

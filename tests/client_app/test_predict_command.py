@@ -42,14 +42,15 @@ ROWS = Codebook.from_toml(
     levels = ["female", "male"]
     """
 )
-IMAGES = Codebook.from_toml(
-    """
+IMAGES_TOML = """
     classes = ["no", "yes"]
     [images]
     view = "slice"
     size = [8, 8]
+    centre = 0.4
+    scale = 0.3
     """
-)
+IMAGES = Codebook.from_toml(IMAGES_TOML)
 
 
 def keep(enrolled: Enrolled, codebook: Codebook | None, shape: tuple[int, ...]) -> ModelFolder:
@@ -156,7 +157,7 @@ def test_another_codebook_is_refused_with_both_digests(
 ) -> None:
     data = write_table(tmp_path / "new.csv", [["44", "male"]], "age;sex")
     other = tmp_path / "codebook.toml"
-    other.write_text('classes = ["no", "yes"]\n[images]\nview = "slice"\nsize = [8, 8]\n')
+    other.write_text(IMAGES_TOML)
     arguments = ("predict", "e1", data, "--folder", enrolled.folder.path)
     refused = feddc(*arguments, "--codebook", other)
     assert refused.exit_code == 2

@@ -24,6 +24,7 @@ FIELDS: dict[str, Any] = {
     "first_model": FIRST_MODEL.hex(),
     "first_model_is_given": False,
     "aggregate": "verified",
+    "minimum_cohort": 2,
     "averaging": "plain",
     "fraction": 1.0,
     "init": "shared",
@@ -96,7 +97,7 @@ def test_the_bytes_are_those_of_the_written_format() -> None:
         b'{"aggregate":"verified","aggregation_period":5,"averaging":"plain","classes":2,'
         b'"codebook":null,"daisy_period":1,"experiment":"e1",'
         b'"first_model":"32333435363738393a3b3c3d3e3f404142434445464748494a4b4c4d4e4f5051",'
-        b'"first_model_is_given":false,"fraction":1.0,"init":"shared","ramp":false,'
+        b'"first_model_is_given":false,"fraction":1.0,"init":"shared","minimum_cohort":2,"ramp":false,'
         b'"roster":"6465666768696a6b6c6d6e6f707172737475767778797a7b7c7d7e7f80818283",'
         b'"rounds":10,"schedule_commitment":null,"sealed":true,"shape":[1,8,8],"tail":0.0,'
         b'"training":{"batch-size":4,'

@@ -25,10 +25,6 @@ _log = logging.getLogger(__name__)
 
 SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 
-# Constants instead of the pool's mean, so that an image is the same at every hospital. They are
-# those of the chest X-rays (0.48 and 0.24), rounded.
-_MEAN, _DEVIATION = 0.5, 0.25
-
 
 @dataclass(frozen=True)
 class _Kind:
@@ -87,7 +83,11 @@ def _load(kind: _Kind, folder: Path | None, seed: int, options: DataOptions) -> 
 
     def examples(rows: NDArray[np.intp]) -> Examples:
         return Examples(
-            scale_pixels(pictures.pixels[rows], [_MEAN] * channels, [_DEVIATION] * channels),
+            scale_pixels(
+                pictures.pixels[rows],
+                [options.pixel_centre] * channels,
+                [options.pixel_scale] * channels,
+            ),
             labels[rows],
             None if groups is None else groups[rows],
         )
