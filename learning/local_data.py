@@ -80,7 +80,13 @@ def load_own(
         )
     # What was found in the data is no agreement: a refusal must not depend on it.
     is_fixed = bool(options.classes) or local.dataset not in _CLASSES_AS_FOUND
-    return Partition(name, dataset.train, dataset.test, dataset.classes if is_fixed else None)
+    return Partition(
+        name,
+        dataset.train,
+        dataset.test,
+        dataset.classes if is_fixed else None,
+        left_out=dataset.left_out,
+    )
 
 
 def _medical(
