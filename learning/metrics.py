@@ -31,7 +31,7 @@ class ClassCounts:
 
 def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) -> Metrics:
     """Evaluate in eval mode: BatchNorm uses its running statistics, not the test batch's."""
-    outputs = _outputs(module, features)
+    outputs = outputs_of(module, features)
     hits = (predictions(outputs) == labels).cpu().numpy()
     truth = labels.cpu().numpy()
     per_class = [float(hits[truth == label].mean()) for label in np.unique(truth)]
@@ -46,7 +46,7 @@ def count_correct(
     module: nn.Module, features: Tensor, labels: Tensor, loss: Loss, classes: int
 ) -> ClassCounts:
     """Evaluate in eval mode, and count by class."""
-    outputs = _outputs(module, features)
+    outputs = outputs_of(module, features)
     right = labels[predictions(outputs) == labels]
 
     def counted(chosen: Tensor) -> tuple[int, ...]:
@@ -56,7 +56,8 @@ def count_correct(
 
 
 @torch.no_grad()
-def _outputs(module: nn.Module, features: Tensor) -> Tensor:
+def outputs_of(module: nn.Module, features: Tensor) -> Tensor:
+    """Return a module's outputs in eval mode, in float64."""
     training = module.training
     module.eval()
     try:

@@ -55,6 +55,7 @@ class RefusalCode(StrEnum):
     ROLLED_BACK = "rolled-back"
     UNKNOWN_EXPERIMENT = "unknown-experiment"
     ANOTHER_ROSTER = "another-roster"
+    ANOTHER_CODEBOOK = "another-codebook"
     DESCRIPTOR_REFUSED = "descriptor-refused"
     AGAINST_POLICY = "against-policy"
     WAITING_FOR_APPROVAL = "waiting-for-approval"

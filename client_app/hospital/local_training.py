@@ -42,6 +42,12 @@ def check_network(
             RefusalCode.DESCRIPTOR_REFUSED,
             f"examples here have shape {here}, the experiment's have {descriptor.shape}",
         )
+    agreed = partition.classes  # never what is found in the data: refusals don't depend on patients
+    if agreed is not None and descriptor.classes != len(agreed):
+        raise Refused(
+            RefusalCode.DESCRIPTOR_REFUSED,
+            f"{len(agreed)} classes were agreed on, the experiment has {descriptor.classes}",
+        )
     try:
         numbers = count_parameters(
             settings.model,
@@ -73,12 +79,6 @@ class LocalTraining:
             self._network = _shared_network(settings, self._task, device)
         except ModelError as error:
             raise Refused(RefusalCode.DESCRIPTOR_REFUSED, str(error)) from error
-        for labels in (partition.train.labels, partition.held_out.labels):
-            if len(labels) and labels.max() >= descriptor.classes:
-                raise Refused(
-                    RefusalCode.DESCRIPTOR_REFUSED,
-                    f"examples here have more than {descriptor.classes} classes",
-                )
         self._streams = streams
         self._trainer = Trainer(self._network, partition.train, streams)
         self._held_out = partition.held_out

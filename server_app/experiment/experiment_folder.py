@@ -17,8 +17,10 @@ from pathlib import Path
 from operation import files
 from operation.config import Scalar, SettingsError, refuse_renamed
 from operation.locks import LockHeld, ProcessLock
+from protocol.codebook import Codebook, CodebookError
 from protocol.randomness import SEED_BYTES, derive_seed
 from protocol.study.roster import Roster, RosterError
+from server_app.config.card_settings import CardSettings
 from server_app.config.run_config import RENAMED_SETTINGS, AlgorithmSettings, Settings
 from server_app.config.study_check import check_in_subprocess
 from server_app.config.task_settings import TaskSettings
@@ -69,14 +71,14 @@ class ExperimentFolder:
         computed from the seed. `begin_with` is a file with the first model. A wrong setting raises
         SettingsError.
         """
-        roster = study.roster()
-        parsed, task = parse(settings, hospitals=len(roster.members))
-        _check_averaging(parsed.algorithm, len(roster.members))
+        roster, codebook = study.roster(), study.codebook()
+        settings = with_codebook(settings, codebook)
+        parsed, task = parse_for(study, settings)
         if begin_with is not None and parsed.algorithm.init == "own":
             raise SettingsError(
                 "--from needs init = shared: with init = own each hospital makes its first model"
             )
-        check_in_subprocess(settings, len(roster.members), begin_with)
+        check_in_subprocess(settings, len(roster.members), begin_with, codebook)
         delete_leftover_routes(study)
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         experiment = ExperimentFolder(name, study.experiments / name)
@@ -91,6 +93,9 @@ class ExperimentFolder:
             files.write_new(experiment.folder / first_model.GIVEN, begin_with.read_bytes())
         # The roster at the start; a newer one takes effect after the next aggregation.
         files.write_new(experiment.roster_file, study.roster_file.read_bytes(), mode=0o644)
+        if codebook is not None:
+            signed = study.signed_codebook_file.read_bytes()
+            files.write_new(experiment.codebook_file, signed, mode=0o644)
         # Last: it marks the folder as an experiment's.
         files.write_new(
             experiment.folder / "settings.json", json.dumps(config, indent=2).encode(), mode=0o644
@@ -138,6 +143,20 @@ class ExperimentFolder:
             return Roster.from_signed(self.roster_file.read_bytes())
         except (OSError, RosterError) as error:
             raise StudyError(f"{self.roster_file} cannot be read: {error}") from error
+
+    @property
+    def codebook_file(self) -> Path:
+        return self.folder / "codebook"
+
+    def codebook(self) -> Codebook | None:
+        """Return the codebook that the experiment began with, if it has one."""
+        try:
+            data = self.codebook_file.read_bytes()
+            return Codebook.from_signed(data, self.roster().coordinator)
+        except FileNotFoundError:
+            return None
+        except (OSError, CodebookError) as error:
+            raise StudyError(f"{self.codebook_file} cannot be read: {error}") from error
 
     @property
     def is_complete(self) -> bool:
@@ -202,11 +221,39 @@ def parse(values: Mapping[str, Scalar], *, hospitals: int) -> tuple[Settings, Ta
             raise SettingsError(f"{key} is for simulations only ({source})")
         if key not in known:
             raise SettingsError(f"{key} is not a setting of a study ({source})")
-    task_keys = set(TaskSettings.key_names())
-    own = {key: value for key, value in values.items() if key not in task_keys}
+    task_keys, card_keys = set(TaskSettings.key_names()), set(CardSettings.key_names())
+    CardSettings.parse({key: values[key] for key in values.keys() & card_keys}, source=source)
+    own = {key: value for key, value in values.items() if key not in task_keys | card_keys}
     settings = Settings.from_run_config(own | {"hospitals": hospitals}, source=source)
     task = {key: value for key, value in values.items() if key in task_keys}
     return settings, TaskSettings.parse(task, source=source)
+
+
+def with_codebook(
+    settings: Mapping[str, Scalar], codebook: Codebook | None
+) -> Mapping[str, Scalar]:
+    """Return settings with the codebook's task; refuse settings that contradict it."""
+    if codebook is None:
+        return settings
+    task: dict[str, Scalar] = {
+        "input-shape": "x".join(map(str, codebook.shape)),
+        "classes": len(codebook.classes),
+    }
+    for key, value in task.items():
+        if str(settings.get(key) or value) != str(value):
+            raise SettingsError(
+                f"{key} is {settings[key]}, but the codebook has {value}: leave it out "
+                "(settings.toml)"
+            )
+    return {**settings, **task}
+
+
+def parse_for(study: Study, values: Mapping[str, Scalar]) -> tuple[Settings, TaskSettings]:
+    """Check settings for the members and the codebook of a study."""
+    hospitals = len(study.roster().members)
+    parsed, task = parse(with_codebook(values, study.codebook()), hospitals=hospitals)
+    _check_averaging(parsed.algorithm, hospitals)
+    return parsed, task
 
 
 def deployed_keys() -> frozenset[str]:
@@ -214,7 +261,8 @@ def deployed_keys() -> frozenset[str]:
     from learning.settings import LocalSettings
 
     simulated = SIMULATION_ONLY | set(LocalSettings.key_names())
-    return frozenset(Settings.defaults().keys() - simulated) | set(TaskSettings.key_names())
+    others = (*TaskSettings.key_names(), *CardSettings.key_names())
+    return frozenset(Settings.defaults().keys() - simulated) | set(others)
 
 
 def _check_averaging(algorithm: AlgorithmSettings, members: int) -> None:

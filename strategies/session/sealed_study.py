@@ -35,6 +35,8 @@ class SealedStudy:
     first_model_from_seed
         Whether `initial_arrays` are the model that hospitals build from the training seed
         themselves. Otherwise the hospitals are sent it, and approve its digest with the rest.
+    codebook
+        Digest of the study's codebook, if it has one: hospitals that have pinned another refuse.
     sealed
         Whether models are sealed for their recipients in hand-overs, so that nobody in between can
         read them. Real hospitals insist on it.
@@ -72,6 +74,7 @@ class SealedStudy:
     route_seed: bytes = field(default_factory=_new_seed, repr=False)
     training_seed: bytes = field(default_factory=_new_seed, repr=False)
     first_model_from_seed: bool = False
+    codebook: bytes | None = None
     sealed: bool = True
     averaging: Averaging = "plain"
     minimum_cohort: int = DEFAULT_MINIMUM

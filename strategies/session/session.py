@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 
 from operation.flower.logger import log
 from protocol.descriptor import Descriptor
-from protocol.messages import Carries, Close, Trained
+from protocol.messages import Carries, Close, Refusal, RefusalCode, Trained
 from protocol.model_bytes import ModelState
 from protocol.schedule import Ending, Leg, schedule_seed
 from protocol.secure_sum.total import LastAggregate
@@ -25,6 +25,7 @@ from strategies.wrapped.requirements import check_wrapped, least_hospitals, leas
 
 from .answers import Expected, LegAnswers, absent
 from .connect import connect_members
+from .exchange import Answer
 from .generation import Generation
 from .generation_change import GenerationChange
 from .members import Members
@@ -413,6 +414,12 @@ class Session:
         answers = close_experiment(
             self._members, request, self._spool, _FINAL_MODEL, timeout=self._timeout
         )
+        full = [name for name, answer in answers.items() if _has_no_space(answer)]
+        if full:
+            raise ExperimentFailed(
+                f"the final model does not fit on the disk at {', '.join(full)}: when there is "
+                "space, `feddc coordinator resume` delivers it again"
+            )
         self._study.observer.closed(answers, totals)
 
     # --- saved state ------------------------------------------------------------------------------
@@ -486,6 +493,10 @@ class Session:
         if self._generation.is_secure:
             return self._generation.threshold
         return least_models(self._wrapped.strategy, self._wrapped.model.trainable_numbers)
+
+
+def _has_no_space(answer: Answer) -> bool:
+    return isinstance(answer.reply, Refusal) and answer.reply.code is RefusalCode.DISK_FULL
 
 
 def _aggregate_name(leg: int) -> str:
