@@ -315,7 +315,7 @@ def test_every_field_of_a_run_is_documented(run_tiny: Any) -> None:
     for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         event = json.loads(line)
         fields = set(re.findall(r"`(\w+)`", " ".join(rows[event["event"]])))
-        missing = set(event) - fields - {"event", "time"}
+        missing = set(event) - fields - {"event", "version", "time"}
         assert not missing, f"event {event['event']} has {missing}"
 
     summary = page.partition("### summary.json")[2].partition("\n## ")[0]

@@ -13,8 +13,8 @@ from lab.flower.simulation_engine import EngineError, joins_ray_cluster, run_app
 from learning.data import DataError
 from learning.models import ModelError
 from operation.config import SettingsError
+from operation.runs.event_file import FILE_NAME, Event, EventFile
 from server_app.config.run_config import Settings, preflight
-from server_app.experiment.event_file import Event, EventFile
 
 SERVER_APP, CLIENT_APP = "server_app.app:app", "client_app.courier:app"
 INPUT_ERRORS = (SettingsError, DataError, ModelError)
@@ -52,7 +52,7 @@ def simulate(
     log_path = _new_log(run_dir)
     tell = on_event or (lambda _: None)
     tell({"event": "starting"})
-    events = _Events(run_dir / "metrics.jsonl", tell)
+    events = _Events(run_dir / FILE_NAME, tell)
     try:
         flower = run_app(
             server_app=SERVER_APP,

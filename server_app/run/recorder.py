@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors.numpy import save, save_file
 
 from operation import files
+from operation.runs.event_file import FILE_NAME, EventWriter
 from protocol import __version__
 from protocol.messages import Closed, Trained
 from protocol.model_bytes import ModelState
@@ -20,7 +21,7 @@ from strategies.session.exchange import Answer
 from strategies.session.observer import LegReport, Observer
 from strategies.session.storage.spool import StoredModel
 
-from .metrics_file import MetricsFile, write_json
+from .json_file import write_json
 from .run_totals import RunTotals, mean
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Recorder(Observer):
         self.evaluator = evaluator
         self._settings = settings
         self._resumable = resumable
-        self._metrics = MetricsFile(run_dir / "metrics.jsonl", append=resumable)
+        self._metrics = EventWriter(run_dir / FILE_NAME, append=resumable)
         self._started = time.monotonic()
         self._totals = RunTotals()
         if not resumable:
@@ -61,6 +62,7 @@ class Recorder(Observer):
         self._metrics.write(
             "start",
             experiment=experiment,
+            simulated=not self._resumable,
             legs=legs,
             rounds=self._settings.algorithm.rounds,
             hospitals=list(hospitals),
