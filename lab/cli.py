@@ -125,6 +125,22 @@ def report(
     raise typer.Exit(make(runs or [], docs))
 
 
+@app.command()
+def page(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of `feddc simulate`.")],
+    output: Annotated[
+        Path | None, typer.Option(help="File for several runs on one page; default: report.html.")
+    ] = None,
+) -> None:
+    """Write the reports of runs again, or several runs on one page to hand out.
+
+    Example: feddc lab page runs/one runs/two --output both.html
+    """
+    from lab.commands.page_command import write_page
+
+    raise typer.Exit(write_page(runs, output))
+
+
 @app.command(cls=_EXAMPLES)
 def bound(
     hospitals: Annotated[int, typer.Option(help="Members of the study, m.")],

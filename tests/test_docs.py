@@ -325,7 +325,7 @@ def test_every_field_of_a_run_is_documented(run_tiny: Any) -> None:
     assert set(re.findall(r"`(\w+)`", printed)) == set(JSON_KEYS)
 
     written = {path.name for path in folder.iterdir()}
-    assert written == {name for name in rows if re.fullmatch(r"\w+\.\w+", name)} - {"flower.log"}
+    assert written == {name for name in rows if re.fullmatch(r"[\w-]+\.\w+", name)} - {"flower.log"}
 
 
 def test_parameter_counts_are_those_of_the_models() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 VERSION = 1
 FILE_NAME = "metrics.jsonl"
+ROUTES = "routes.jsonl"  # who sent to whom: a file of its own, for the coordinator alone
 
 Event = dict[str, Any]
 

@@ -31,6 +31,7 @@ class HospitalHistory:
     bytes_down: int = 0
     held_out_accuracy: float | None = None  # of the final model
     held_out_examples: int | None = None
+    publishes: bool = False  # its policy lets its own figures into what is handed out
     curve: Curve = field(default_factory=lambda: Curve(_HOSPITAL_POINTS))  # leg, loss, accuracy
     states: bytearray = field(default_factory=bytearray)  # a HospitalState for each leg
     counted_leg: int = 0  # the last one whose bytes are in the totals
@@ -158,6 +159,7 @@ class RunHistory:
         examples = event.get("examples") or {}
         for name in event.get("hospitals", ()):
             self.hospital(name).examples = examples.get(name)
+            self.hospital(name).publishes = name in event.get("publishing", ())
 
     def _forget_approval(self) -> None:
         self.approval = None
