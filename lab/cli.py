@@ -141,6 +141,25 @@ def page(
     raise typer.Exit(write_page(runs, output))
 
 
+@app.command()
+def dashboard(
+    folder: Annotated[Path, typer.Argument(help="Folder with runs.")] = Path("runs"),
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free.")
+    ] = 8790,
+) -> None:
+    """Show the runs of a folder on a page of this machine, while they run, and compare them.
+
+    Example: feddc lab dashboard runs --port 8790
+    """
+    from operation.terminal import exit_on_error
+    from server_app.cli.dashboard_commands import serve_dashboard
+
+    with exit_on_error(user="the owner of the folder"):
+        folder.mkdir(parents=True, exist_ok=True)
+        serve_dashboard(folder, f"FedDC: {folder}", port)
+
+
 @app.command(cls=_EXAMPLES)
 def bound(
     hospitals: Annotated[int, typer.Option(help="Members of the study, m.")],

@@ -4,7 +4,7 @@ import typer
 
 from operation.renames import renamed_commands, renamed_options
 
-from . import experiment_commands, service_commands, study_commands
+from . import dashboard_commands, experiment_commands, service_commands, study_commands
 
 app = typer.Typer(no_args_is_help=True, cls=renamed_commands({"renew": "renew-certificate"}))
 
@@ -26,3 +26,4 @@ app.command()(experiment_commands.follow)
 app.command()(experiment_commands.status)
 app.command()(experiment_commands.resume)
 app.command()(experiment_commands.stop)
+app.command()(dashboard_commands.dashboard)

@@ -77,6 +77,7 @@ def coordinator_view(run: RunRecord, *, online: dict[str, bool] | None = None) -
         "audience": "coordinator",
         "reason": str((history.end or {}).get("reason") or ""),
         "waiting": waiting_line(history),
+        "latest": history.latest,
         "facts": [*_facts(run), ["absent (legs)", absent or "none"]],
         "charts": _charts(history, least=1) + _hospital_charts(history),
         "hospitals": [

@@ -88,6 +88,7 @@ const Page = (() => {
   function drawRun(main, run) {
     const parts = [make("span", { class: `state ${run.state.split(" ")[0]}` }, run.state)];
     if (run.legs) parts.push(` · leg ${run.done} of ${run.legs}`);
+    if (run.latest) parts.push(` · last event ${new Date(1000 * run.latest).toLocaleTimeString()}`);
     if (run.reason) parts.push(` · ${run.reason}`);
     if (run.waiting) parts.push(` · ${run.waiting}`);
     status(...parts);
@@ -131,7 +132,7 @@ const Page = (() => {
       one.name,
       make("span", { class: `state ${one.state.split(" ")[0]}`, title: one.problem || "" },
         one.problem && one.problem !== one.state ? `${one.state}: ${one.problem}` : one.state),
-      one.online === null || one.online === undefined ? "" : one.online ? "connected" : "not connected",
+      one.online === null ? "–" : one.online ? "yes" : "no",
       one.last_seen ? new Date(1000 * one.last_seen).toLocaleTimeString() : "–",
       one.leg || "–",
       one.loss === null ? "–" : one.loss.toFixed(3),
@@ -141,7 +142,7 @@ const Page = (() => {
     ]);
     const scroll = make("div", { class: "scroll", tabindex: "0" });
     scroll.append(table(
-      ["hospital", "state", "connection", "last answer", "leg", "loss", "legs missing", "sent up", "sent down"],
+      ["hospital", "state", "connected", "last answer", "leg", "loss", "legs missing", "sent up", "sent down"],
       rows, new Set([4, 5, 6, 7, 8])));
     box.append(scroll);
   }
@@ -175,7 +176,7 @@ const Page = (() => {
       axes: [{ ...axis, label: chart.x, labelFont: "12px system-ui, sans-serif", labelSize: 18 }, { ...axis, size: 52 }],
       series: [{ label: chart.x }, ...chart.series.map((one, index) => ({
         label: one.label, width: many ? 1 : 2, spanGaps: true,
-        stroke: many ? named("--trained") : colour(one.colour ?? index), show: !hidden[one.label],
+        stroke: many ? `${named("--trained")}55` : colour(one.colour ?? index), show: !hidden[one.label],
         points: { show: one.points && one.x.length <= 120, size: 6 },
         value: (_, value) => (value === null || value === undefined ? "–" : value.toPrecision(4)),
       }))],
