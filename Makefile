@@ -18,7 +18,7 @@ $(BIN)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-demo: install ## FedDC beside FedAvg, training alone and pooling, on Flower's engine (3 minutes)
+demo: install ## FedDC beside FedAvg, training alone and pooling: first in the lab, then on Flower
 	$(BIN)/feddc lab demo
 
 # Tests of one file share what takes long to start.

@@ -9,7 +9,7 @@ import hmac
 import json
 import secrets
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from fastapi import FastAPI, Request
@@ -23,7 +23,7 @@ from .report import SCRIPTS, STYLES, read_static
 from .watched_runs import WatchedRuns
 
 TOKEN_FILE = ".dashboard-token"  # noqa: S105 (its name)
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 0.5
 _LIVE = "live.js"
 _TYPES = {".js": "text/javascript", ".css": "text/css"}
 _HEADERS = [
@@ -42,7 +42,8 @@ _HEADERS = [
 def serve(runs: WatchedRuns, *, title: str, token: str, sock: socket.socket) -> None:
     """Serve the dashboard until the process is asked to end."""
     port = sock.getsockname()[1]
-    server = HttpServer(dashboard(runs, title=title, token=token, port=port), shutdown_seconds=1)
+    app = dashboard(runs, title=title, token=token, port=port, is_over=lambda: server.should_exit)
+    server = HttpServer(app, shutdown_seconds=5)
     server.run(sockets=[sock])
 
 
@@ -64,8 +65,15 @@ def stored_token(folder: Path) -> str:
     return path.read_text()
 
 
-def dashboard(runs: WatchedRuns, *, title: str, token: str, port: int) -> ASGIApp:
-    """Return the application."""
+def dashboard(
+    runs: WatchedRuns,
+    *,
+    title: str,
+    token: str,
+    port: int,
+    is_over: Callable[[], bool] = lambda: False,
+) -> ASGIApp:
+    """Return the application; streams of events end when `is_over`."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
 
     @app.get("/")
@@ -80,7 +88,7 @@ def dashboard(runs: WatchedRuns, *, title: str, token: str, port: int) -> ASGIAp
 
     @app.get("/events")
     async def events() -> Response:
-        return StreamingResponse(_events(runs), media_type="text/event-stream")
+        return StreamingResponse(_events(runs, is_over), media_type="text/event-stream")
 
     @app.get("/metrics")
     def metrics() -> Response:
@@ -92,11 +100,13 @@ def dashboard(runs: WatchedRuns, *, title: str, token: str, port: int) -> ASGIAp
     return _Guard(app, token, port)
 
 
-async def _events(runs: WatchedRuns) -> AsyncIterator[str]:
+async def _events(
+    runs: WatchedRuns, is_over: Callable[[], bool] = lambda: False
+) -> AsyncIterator[str]:
     """Yield the names of all runs when they change, and each run that has changed."""
     sent: dict[str, int] = {}
     names: list[str] | None = None
-    while True:
+    while not is_over():
         current = await asyncio.to_thread(runs.refresh)
         if (found := [run.record.name for run in current]) != names:
             names = found
