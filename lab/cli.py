@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
 
 from operation.renames import renamed_commands, renamed_options
@@ -102,10 +103,15 @@ def run(
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of `feddc lab run`.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, all of `feddc lab run` or of `simulate`.")
+    ],
     json_output: JsonOption = False,
 ) -> None:
-    """Show several finished runs side by side."""
+    """Show several finished runs side by side.
+
+    Example: feddc lab compare runs/one runs/two
+    """
     from lab.commands.compare_command import compare as side_by_side
     from lab.commands.run_command import screen
 
@@ -139,6 +145,28 @@ def page(
     from lab.commands.page_command import write_page
 
     raise typer.Exit(write_page(runs, output))
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Run folder of `feddc simulate`.")],
+    to: Annotated[
+        str, typer.Option(click_type=click.Choice(["csv", "tensorboard"]), help="Format.")
+    ] = "csv",
+    output: Annotated[
+        Path | None, typer.Option(help="File or folder; default: in the run folder.")
+    ] = None,
+    hospitals: Annotated[
+        bool, typer.Option("--hospitals", help="Also single hospitals' figures.")
+    ] = False,
+) -> None:
+    """Write a run's figures for other programs; by default pooled ones only.
+
+    Example: feddc lab export runs/one --to csv
+    """
+    from lab.commands.export_command import export as write
+
+    raise typer.Exit(write(run, to, output, with_hospitals=hospitals))
 
 
 @app.command()

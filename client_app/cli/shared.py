@@ -9,7 +9,13 @@ import typer
 from operation import terminal
 
 Folder = Annotated[
-    Path, typer.Option("--folder", help="Folder of this hospital.", show_default="./hospital")
+    Path,
+    typer.Option(
+        "--folder",
+        envvar="FEDDC_HOSPITAL",
+        help="Folder of this hospital.",
+        show_default="./hospital",
+    ),
 ]
 DEFAULT_FOLDER = Path("hospital")
 
