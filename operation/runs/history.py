@@ -73,6 +73,7 @@ class RunHistory:
     lost_chains: int = 0
     missed_rounds: int = 0
     absences: Counter[str] = field(default_factory=Counter)
+    held_out_total: Event | None = None  # the final model on all hospitals' held-out examples
     waiting: Event | None = None  # for a quorum, or for answers in the present leg
     approval: Event | None = None
     end: Event | None = None
@@ -137,6 +138,8 @@ class RunHistory:
                 one = self.hospital(event["hospital"])
                 one.held_out_accuracy = event["accuracy"]
                 one.held_out_examples = event.get("examples")
+            case "held-out-total":
+                self.held_out_total = event
             case "unanswered" | "waiting":
                 self.waiting = event
                 for name in event.get("hospitals", ()):

@@ -168,6 +168,9 @@ def _pooled_absences(history: RunHistory) -> list[list[str]]:
 
 def _pooled(run: RunRecord) -> float | None:
     """Return the mean held-out accuracy of the final model, if it is of enough hospitals."""
+    total = run.history.held_out_total
+    if total is not None and total["hospitals"] >= LEAST_IN_A_MEAN:
+        return float(total["accuracy"])
     disclosing = [h for h in run.history.hospitals.values() if h.held_out_accuracy is not None]
     if 0 < len(disclosing) < LEAST_IN_A_MEAN:
         return None
