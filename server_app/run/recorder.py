@@ -25,6 +25,7 @@ from strategies.session.observer import LegReport, Observer
 from strategies.session.storage.spool import StoredModel
 
 from .json_file import write_json
+from .notify import Notifier
 from .run_totals import RunTotals, mean
 
 if TYPE_CHECKING:
@@ -45,12 +46,14 @@ class Recorder(Observer):
         *,
         resumable: bool = False,
         held_out_examples: Mapping[str, int] | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
         self.evaluator = evaluator
         self._settings = settings
         self._resumable = resumable
+        self._notifier = notifier or Notifier("", study="", experiment="")
         self._held_out_examples = held_out_examples or {}  # where the coordinator knows them
         self._metrics = EventWriter(run_dir / FILE_NAME, append=resumable)
         self._started = time.monotonic()
@@ -102,6 +105,7 @@ class Recorder(Observer):
     def leg_ended(self, report: LegReport) -> None:
         leg = report.leg
         self._totals.add(report)
+        self._notifier.resumed()
         for name, answer in report.answers.items():
             self._hospital_event(report, name, answer)
         self._routes.write("routes", leg=leg.number, ending=leg.ending, chains=report.routes)
@@ -148,6 +152,7 @@ class Recorder(Observer):
 
     def waiting(self, leg: Leg, problem: str) -> None:
         self._metrics.write("waiting", leg=leg.number, problem=problem)
+        self._notifier.tell("waiting")
 
     def to_state(self) -> dict[str, Any]:
         return self._totals.to_state() | {"seconds": time.monotonic() - self._started}
@@ -209,6 +214,7 @@ class Recorder(Observer):
         # Last: a reader that waits for this event finds all files in place.
         self._metrics.write("end", status="completed", reason="")
         self._metrics.close()
+        self._notifier.tell("completed")
         return summary
 
     def failed(self, reason: str) -> None:
@@ -216,6 +222,7 @@ class Recorder(Observer):
         self._write_reports({}, status="failed", reason=reason)
         self._metrics.write("end", status="failed", reason=reason)
         self._metrics.close()
+        self._notifier.tell("failed")
 
     def interrupted(self) -> None:
         """Record that the process was asked to end before there was a result."""
