@@ -1,12 +1,17 @@
 """Several experiments on one start of Flower and Ray."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from flwr.app import Context, RecordDict
 from safetensors.numpy import load_file
 
+from client_app.courier import app as courier
 from lab.engine import run as run_in_lab
+from lab.flower.in_process import InProcessGrid
+from lab.flower.several_runs import RUNS, main
 from lab.flower.simulate import simulate_each
 from operation.config import SettingsError
 from operation.runs.event_file import Event
@@ -24,6 +29,22 @@ def test_runs_of_one_simulation_have_the_same_hospitals(tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match="same data, seed and hospitals"):
             simulate_each([settings(), other], [tmp_path / "a", tmp_path / "b"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_hospitals_serve_one_experiment_after_the_other(tmp_path: Path) -> None:
+    methods = [settings(aggregation_period=2), settings(daisy_period=0, aggregation_period=2)]
+    changes = [
+        {"daisy-period": one.algorithm.daisy_period, "run-dir": str(tmp_path / str(number))}
+        for number, one in enumerate(methods)
+    ]
+    config = methods[0].as_config() | {RUNS: json.dumps(changes)}
+    grid = InProcessGrid(courier, methods[0].algorithm.hospitals, config)
+    main(grid, Context(1, 1, {}, RecordDict(), config))
+    for number, method in enumerate(methods):
+        model = run_in_lab(method).model
+        saved = load_file(tmp_path / str(number) / "model.safetensors")
+        for name, value in (model.parameters | model.buffers).items():
+            np.testing.assert_allclose(saved[name], value, rtol=1e-9)
 
 
 @pytest.mark.slow
