@@ -127,6 +127,8 @@ def load_dataset(local: LocalSettings, seed: int) -> Dataset:
     if local.codebook:
         if local.dataset != "medical-folder":
             raise DataError(f"codebook has no effect on dataset = {local.dataset}: leave it out")
+        if local.image_size or local.image_mode != "auto":
+            raise DataError("image-size and image-mode have no effect beside codebook")
         options = _medical(options, _codebook(Path(local.codebook)), {}, None)
     return load(local.dataset, folder=_folder(local), seed=seed, options=options)
 
