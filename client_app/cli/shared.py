@@ -11,7 +11,13 @@ from operation import terminal
 from operation.terminal import echo, fail
 
 Folder = Annotated[
-    Path, typer.Option("--folder", help="Folder of this hospital.", show_default="./hospital")
+    Path,
+    typer.Option(
+        "--folder",
+        envvar="FEDDC_HOSPITAL",
+        help="Folder of this hospital.",
+        show_default="./hospital",
+    ),
 ]
 DEFAULT_FOLDER = Path("hospital")
 _MOST_PROBLEMS = 20

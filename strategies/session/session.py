@@ -372,6 +372,15 @@ class Session:
                 missed_rounds=planner.missed_rounds,
                 weights=self._weights(answers, models),
                 figures=self._averages.figures,
+                routes=tuple(
+                    (
+                        assignment.queued.chain.number,
+                        names[assignment.hospital],
+                        None if assignment.recipient is None else names[assignment.recipient],
+                    )
+                    for assignment in plan.assignments
+                    if assignment.hospital in answers.trained
+                ),
             )
         )
         self._averages.figures = {}
