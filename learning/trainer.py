@@ -139,6 +139,12 @@ class Trainer:
     """Trains models one after another on one hospital's examples."""
 
     def __init__(self, network: Network, examples: Examples, streams: Streams) -> None:
+        if network.settings.privacy_unit != "none":
+            # Never train without the noise that an experiment promises.
+            raise ModelError(
+                f"privacy-unit = {network.settings.privacy_unit} needs private training, which is "
+                "available in the lab's engine only: use `feddc lab run`"
+            )
         self.network = network
         self._features, self._labels = network.tensors(examples)
         self._streams = streams
