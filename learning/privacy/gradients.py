@@ -12,6 +12,7 @@ from torch.func import functional_call, grad_and_value, vmap
 
 from learning.data import Examples
 from learning.losses import Loss, losses_of, predictions
+from learning.models import ModelError
 from learning.trainer import Network
 
 # Numbers in all patients' gradients of one pass: 128 MB in float32.
@@ -21,7 +22,7 @@ _IMAGES_AT_ONCE = 512
 _MARGIN = 1 - 1e-6
 
 
-class PrivacyError(ValueError):
+class PrivacyError(ModelError):
     """The mechanism can't be applied; the message says what to change."""
 
 

@@ -83,7 +83,7 @@ class PatientTraining:
             active = np.flatnonzero(work.first_rounds <= round_)
             rows = torch.from_numpy(active)
             part = models if len(active) == len(work) else models.take(rows)
-            loss, accuracy = self._step(part, work.hospitals[active], round_, work, anchors)
+            loss, accuracy = self._step(part, work.hospitals[active], round_, work)
             losses[rows] += loss.cpu()
             accuracies[rows] += accuracy.cpu()
             if part is not models:
@@ -95,7 +95,7 @@ class PatientTraining:
         return LegMetrics(losses / rounds, accuracies / rounds)
 
     def _step(
-        self, models: Stack, hospitals: Positions, round_: int, work: Work, anchors: Anchors
+        self, models: Stack, hospitals: Positions, round_: int, work: Work
     ) -> tuple[Tensor, Tensor]:
         settings, parameters = self._settings, models.parameters
         drawn = None
@@ -114,8 +114,6 @@ class PatientTraining:
         noisy = settings.noise_multiplier > 0 and not covered
         noise = self._noise.draw(parameters, hospitals, "round", round_) if noisy else None
         gradient, injected = private_gradient(sums, settings, noise)
-        if settings.proximal_mu:
-            _pull(gradient, parameters, hospitals, anchors, settings.proximal_mu)
         learning_rate = settings.learning_rate_at(round_)
         optimizers.step(self._spec, parameters, gradient, models.optimizer, learning_rate)
         if self._cancels:
@@ -191,13 +189,3 @@ class HospitalTraining:
 
 def _at(number: int) -> Callable[[Tensors], Tensors]:
     return lambda tensors: {name: tensor[number] for name, tensor in tensors.items()}
-
-
-def _pull(
-    gradient: Tensors, parameters: Tensors, hospitals: Positions, anchors: Anchors, mu: float
-) -> None:
-    """Add FedProx's pull, which needs no noise: it depends on models only."""
-    for number, hospital in enumerate(hospitals.tolist()):
-        if (anchor := anchors.of(hospital)) is not None:
-            for name, value in gradient.items():
-                value[number].add_(parameters[name][number] - anchor[name], alpha=mu)
