@@ -163,6 +163,19 @@ def advise(
 
 
 @app.command()
+def attack(
+    picture: Annotated[
+        Path, typer.Option(help="PNG file for records beside their reconstructions.")
+    ] = Path("runs/attack.png"),
+    json_output: JsonOption = False,
+) -> None:
+    """Attack a study as a curious hospital would, with and without noise."""
+    from lab.commands.attack_command import show_attack  # imports torch
+
+    show_attack(picture=picture, json_output=json_output)
+
+
+@app.command()
 def data(
     json_output: JsonOption = False,
 ) -> None:
