@@ -7,12 +7,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
+from learning.privacy.settings import PrivacySettings
 from operation.config import SettingsGroup, setting
 
 
-class TrainingSettings(SettingsGroup):
+class TrainingSettings(PrivacySettings):
     """How every model of an experiment is trained: part of the descriptor."""
 
     model: str = setting(
@@ -92,6 +93,44 @@ class TrainingSettings(SettingsGroup):
         if not isinstance(options, dict):
             raise ValueError(f"must be a JSON object like {{}}, got {text!r}")
         return text
+
+    @model_validator(mode="after")
+    def _noise_is_possible(self) -> "TrainingSettings":
+        unit, is_plain_sgd = self.privacy_unit, self.optimizer == "sgd" and not self.momentum
+        has_noise = self.noise_multiplier or self.target_epsilon or self.cancelled_noise
+        for is_possible, problem in (
+            (
+                unit != "none" or not has_noise,
+                "noise needs a unit: set privacy-unit to patient or hospital",
+            ),
+            (
+                unit != "patient" or self.nominal_size >= max(1, self.batch_size),
+                "privacy-unit = patient needs a nominal-size of at least 1 and batch-size, got "
+                f"{self.nominal_size}",
+            ),
+            (
+                unit != "hospital" or is_plain_sgd,
+                "privacy-unit = hospital needs optimizer = sgd without momentum: its state would "
+                "travel without noise",
+            ),
+            (
+                self.cancelled_noise or not self.average_multiplier,
+                "average-multiplier has no effect without cancelled-noise: set it to 0",
+            ),
+            (
+                not self.cancelled_noise
+                or (
+                    unit == "patient"
+                    and is_plain_sgd
+                    and not (self.batch_size or self.weight_decay or self.proximal_mu)
+                ),
+                "cancelled-noise needs privacy-unit = patient, batch-size = 0, and sgd without "
+                "momentum, weight decay and proximal term",
+            ),
+        ):
+            if not is_possible:
+                raise ValueError(problem)
+        return self
 
     @property
     def options(self) -> dict[str, Any]:
