@@ -9,11 +9,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import field_validator, model_validator
 
-from learning.privacy.settings import PrivacySettings
 from operation.config import SettingsGroup, setting
 
 
-class TrainingSettings(PrivacySettings):
+class TrainingSettings(SettingsGroup):
     """How every model of an experiment is trained: part of the descriptor."""
 
     model: str = setting(
@@ -70,6 +69,37 @@ class TrainingSettings(PrivacySettings):
         advice="Drawn without replacement. A hospital with fewer examples uses all of them. Most "
         "of the paper's experiments use the whole set.",
     )
+    privacy_unit: Literal["none", "patient", "hospital"] = setting(
+        "none",
+        "whose data noise protects",
+        advice="`patient`: each patient's gradient is clipped and noise is added in every round. "
+        "`hospital`: the update of a leg is clipped and noise is added. See "
+        "[privacy.md](privacy.md).",
+    )
+    clip_norm: float = setting(
+        1.0,
+        "largest norm of a patient's gradient, or of a hospital's update (privacy-unit)",
+        gt=0,
+    )
+    noise_multiplier: float = setting(
+        0.0,
+        "noise of each release, as a multiple of clip-norm",
+        ge=0,
+    )
+    average_noise_multiplier: float = setting(
+        0.0,
+        "noise of a secure average that replaces that of its rounds; 0: it keeps theirs",
+        ge=0,
+        advice="As a multiple of what one patient can change in the sum. Needs secure averaging.",
+    )
+    nominal_patients: int = setting(
+        0,
+        "patients per hospital that sums of gradients are divided by (privacy-unit = patient)",
+        ge=0,
+        advice="The same for all hospitals, and not a count of anybody's patients: a count is "
+        "data. With it `batch-size` counts patients, drawn at the rate batch-size / "
+        "nominal-patients.",
+    )
     proximal_mu: float = setting(0.0, "strength of the pull towards the last aggregate", ge=0)
     precision: Literal["float32", "float64"] = setting(
         "float32",
@@ -96,36 +126,32 @@ class TrainingSettings(PrivacySettings):
 
     @model_validator(mode="after")
     def _noise_is_possible(self) -> "TrainingSettings":
-        unit, is_plain_sgd = self.privacy_unit, self.optimizer == "sgd" and not self.momentum
-        has_noise = self.noise_multiplier or self.target_epsilon or self.cancelled_noise
+        is_patient, is_hospital = (self.privacy_unit == u for u in ("patient", "hospital"))
+        is_plain_sgd = self.optimizer == "sgd" and not self.momentum
         for is_possible, problem in (
             (
-                unit != "none" or not has_noise,
-                "noise needs a unit: set privacy-unit to patient or hospital",
+                is_patient or is_hospital or not self.noise_multiplier,
+                "noise-multiplier needs a privacy-unit: patient or hospital",
             ),
             (
-                unit != "patient" or self.nominal_size >= max(1, self.batch_size),
-                "privacy-unit = patient needs a nominal-size of at least 1 and batch-size, got "
-                f"{self.nominal_size}",
+                not is_patient or self.nominal_patients >= max(1, self.batch_size),
+                "privacy-unit = patient needs nominal-patients of at least 1 and at least "
+                f"batch-size, got {self.nominal_patients}",
             ),
             (
-                unit != "hospital" or is_plain_sgd,
-                "privacy-unit = hospital needs optimizer = sgd without momentum: its state would "
+                not is_hospital or is_plain_sgd,
+                "privacy-unit = hospital needs optimizer = sgd without momentum, whose state would "
                 "travel without noise",
             ),
             (
-                self.cancelled_noise or not self.average_multiplier,
-                "average-multiplier has no effect without cancelled-noise: set it to 0",
-            ),
-            (
-                not self.cancelled_noise
+                not self.average_noise_multiplier
                 or (
-                    unit == "patient"
+                    is_patient
                     and is_plain_sgd
                     and not (self.batch_size or self.weight_decay or self.proximal_mu)
                 ),
-                "cancelled-noise needs privacy-unit = patient, batch-size = 0, and sgd without "
-                "momentum, weight decay and proximal term",
+                "average-noise-multiplier needs privacy-unit = patient, batch-size = 0, and "
+                "optimizer = sgd without momentum, weight decay and proximal term",
             ),
         ):
             if not is_possible:

@@ -14,7 +14,6 @@ from typing import Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from learning.privacy.settings import PrivacySettings
 from learning.settings import LocalSettings, TrainingSettings
 from operation.config import toml_lines
 
@@ -50,12 +49,10 @@ def groups() -> dict[str, dict[str, FieldInfo]]:
     method, study = MethodSettings.fields(), AlgorithmSettings.fields()
     training = TrainingSettings.fields()
     del training["proximal-mu"]  # the aggregator sets it; see Settings.defaults
-    privacy = PrivacySettings.fields()
     return {
         "the algorithm": method,
         "the study": {key: field for key, field in study.items() if key not in method},
-        "training": {key: field for key, field in training.items() if key not in privacy},
-        "privacy": privacy,
+        "training": training,
         "data": LocalSettings.fields(),
     }
 

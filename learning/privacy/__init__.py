@@ -1,1 +1,0 @@
-"""Differential privacy: clipping, noise, accounting, and their settings."""
