@@ -32,6 +32,7 @@ _POLICY = Policy.parse(
         "plain-aggregation": True,
         "aggregate": "same",
         "private-streams": False,
+        "seeded-noise": True,
         "sealed": False,
         "hand-on-diverged": False,
     },

@@ -139,19 +139,19 @@ class TrainingSettings(SettingsGroup):
                 f"batch-size, got {self.nominal_patients}",
             ),
             (
+                not (is_patient and self.proximal_mu),
+                "privacy-unit = patient can't be combined with a proximal term (fedprox)",
+            ),
+            (
                 not is_hospital or is_plain_sgd,
                 "privacy-unit = hospital needs optimizer = sgd without momentum, whose state would "
                 "travel without noise",
             ),
             (
                 not self.average_noise_multiplier
-                or (
-                    is_patient
-                    and is_plain_sgd
-                    and not (self.batch_size or self.weight_decay or self.proximal_mu)
-                ),
+                or (is_patient and is_plain_sgd and not (self.batch_size or self.weight_decay)),
                 "average-noise-multiplier needs privacy-unit = patient, batch-size = 0, and "
-                "optimizer = sgd without momentum, weight decay and proximal term",
+                "optimizer = sgd without momentum and weight decay",
             ),
         ):
             if not is_possible:
