@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import field_validator, model_validator
+from pydantic import field_validator
 
 from operation.config import SettingsGroup, setting
 
@@ -123,40 +123,6 @@ class TrainingSettings(SettingsGroup):
         if not isinstance(options, dict):
             raise ValueError(f"must be a JSON object like {{}}, got {text!r}")
         return text
-
-    @model_validator(mode="after")
-    def _noise_is_possible(self) -> "TrainingSettings":
-        is_patient, is_hospital = (self.privacy_unit == u for u in ("patient", "hospital"))
-        is_plain_sgd = self.optimizer == "sgd" and not self.momentum
-        for is_possible, problem in (
-            (
-                is_patient or is_hospital or not self.noise_multiplier,
-                "noise-multiplier needs a privacy-unit: patient or hospital",
-            ),
-            (
-                not is_patient or self.nominal_patients >= max(1, self.batch_size),
-                "privacy-unit = patient needs nominal-patients of at least 1 and at least "
-                f"batch-size, got {self.nominal_patients}",
-            ),
-            (
-                not (is_patient and self.proximal_mu),
-                "privacy-unit = patient can't be combined with a proximal term (fedprox)",
-            ),
-            (
-                not is_hospital or is_plain_sgd,
-                "privacy-unit = hospital needs optimizer = sgd without momentum, whose state would "
-                "travel without noise",
-            ),
-            (
-                not self.average_noise_multiplier
-                or (is_patient and is_plain_sgd and not (self.batch_size or self.weight_decay)),
-                "average-noise-multiplier needs privacy-unit = patient, batch-size = 0, and "
-                "optimizer = sgd without momentum and weight decay",
-            ),
-        ):
-            if not is_possible:
-                raise ValueError(problem)
-        return self
 
     @property
     def options(self) -> dict[str, Any]:

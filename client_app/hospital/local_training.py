@@ -13,6 +13,7 @@ from learning.models import ModelError, count_parameters
 from learning.privacy import (
     NoiseSource,
     PrivacyError,
+    check_settings,
     refuse_mixed_patients,
     released_average,
     released_update,
@@ -33,8 +34,10 @@ from .refusal import Refused
 def parse_settings(descriptor: Descriptor) -> TrainingSettings:
     """Return the trainer's settings; refuse a descriptor whose settings are not valid."""
     try:
-        return TrainingSettings.parse(descriptor.training, source="descriptor")
-    except SettingsError as error:
+        settings = TrainingSettings.parse(descriptor.training, source="descriptor")
+        check_settings(settings)
+        return settings
+    except (PrivacyError, SettingsError) as error:
         raise Refused(RefusalCode.DESCRIPTOR_REFUSED, str(error)) from error
 
 
