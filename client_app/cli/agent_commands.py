@@ -139,6 +139,6 @@ def reset(
         finally:
             store.close()
     echo(
-        "All experiments and approvals were removed; identity, roster, audit log and privacy ledger "
-        "are unchanged."
+        "All experiments and approvals were removed; identity, roster, audit log and privacy "
+        "ledger are unchanged."
     )

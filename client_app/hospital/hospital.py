@@ -10,7 +10,6 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from client_app.state.audit_log import AuditLog
@@ -23,7 +22,6 @@ from client_app.state.privacy.ledger_file import LedgerFile
 from client_app.state.store import STREAM_SECRET, Store, StoreFull, UnreadableExperiment
 from learning.data import Partition
 from learning.privacy import NoiseSource
-from learning.privacy.noise import KEY_BYTES
 from learning.settings import TrainingSettings
 from protocol.descriptor import Descriptor
 from protocol.messages import (
@@ -93,7 +91,7 @@ class Hospital:
         decisions: Decisions | None = None,
         device: str = "cpu",
         privacy_file: LedgerFile | None = None,
-        noise_key: Callable[[], bytes] = partial(secrets.token_bytes, KEY_BYTES),
+        noise_key: Callable[[], bytes] | None = None,
     ) -> None:
         if roster.identity_of(name) != identity.public:
             raise ValueError(f"{name} is not on the roster with this identity")
@@ -106,7 +104,7 @@ class Hospital:
         self._decisions = NoDecisions() if decisions is None else decisions
         self._device = device
         self._audit_log = AuditLog(store, identity)
-        self._privacy_file, self._noise_key = privacy_file, noise_key
+        self._privacy_file, self._noise_key = privacy_file, noise_key  # tests give their own keys
         self._privacy_ledger = PrivacyLedger(store, privacy_file)
         ledger = ExperimentLedger(store)
         self._approval = ApprovalCheck(ledger, self._decisions, policy, roster)
@@ -334,7 +332,7 @@ class Hospital:
                 position = experiment.roster.names.index(self.name)
                 streams = TrainingStreams(experiment.descriptor.training_seed, position)
                 return NoiseSource(streams.key("noise"))
-            return NoiseSource(self._noise_key())
+            return NoiseSource(self._noise_key() if self._noise_key else None)
 
         return Spending(self._privacy_ledger, self._policy, digest, noise)
 

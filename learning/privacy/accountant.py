@@ -13,6 +13,9 @@ from functools import cache
 
 _INTERVAL = 1e-4
 _TOLERANCE = 1e-4
+# Beyond them ε is in the hundreds or thousands: called infinite, because a hostile descriptor with next to no
+# noise would otherwise fill the memory.
+_LEAST_NOISE, _WIDEST = 0.04, 100.0
 
 
 @dataclass(frozen=True, order=True)
@@ -44,12 +47,14 @@ def epsilon(releases: Iterable[Release], delta: float) -> float:
     counted = [release for release in releases if release.count]
     if not counted:
         return 0.0
-    if any(release.multiplier == 0 for release in counted):
+    if any(release.multiplier < _LEAST_NOISE for release in counted):
         return math.inf
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
     from dp_accounting.pld import PLDAccountant
 
     full, sampled = _merged(counted)
+    if _width(full, sampled) > _WIDEST:
+        return math.inf
     accountant = PLDAccountant(value_discretization_interval=_interval(full, sampled))
     if full:
         accountant.compose(GaussianDpEvent(1 / math.sqrt(full)))
@@ -119,6 +124,12 @@ def _merged(
             kind = (release.multiplier, release.sampling_rate)
             sampled[kind] = sampled.get(kind, 0) + release.count
     return full, sampled
+
+
+def _width(full: float, sampled: dict[tuple[float, float], int]) -> float:
+    """Return roughly the deviation of the privacy loss; ε is about half of its square, or more."""
+    squares = (n * rate**2 * math.expm1(m**-2) for (m, rate), n in sampled.items())
+    return math.sqrt(full + sum(squares))
 
 
 def _interval(full: float, sampled: dict[tuple[float, float], int]) -> float:

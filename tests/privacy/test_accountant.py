@@ -94,3 +94,10 @@ def test_impossible_releases_are_refused(multiplier: float, rate: float, count: 
 def test_delta_must_be_a_probability() -> None:
     with pytest.raises(ValueError, match="delta must lie between 0 and 1"):
         epsilon([Release(1.0)], 0.0)
+
+
+@pytest.mark.parametrize(
+    "release", [Release(1e-9), Release(1e-200), Release(1e-9, 0.5), Release(0.3, 0.5, 10**9)]
+)
+def test_next_to_no_noise_has_no_epsilon_and_takes_no_memory(release: Release) -> None:
+    assert epsilon([release], 1e-5) == math.inf

@@ -1,4 +1,4 @@
-"""Local training with the unit `patient`: every round's gradient is a noised sum of clipped ones."""
+"""Local training with the unit `patient`: gradients are noised sums of clipped ones."""
 
 import torch
 from torch import Tensor

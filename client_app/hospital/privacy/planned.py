@@ -12,7 +12,7 @@ from protocol.schedule import Ending
 
 
 def planned_epsilon(descriptor: Descriptor, settings: TrainingSettings, delta: float) -> float:
-    """Return ε of an experiment in which this hospital misses no average; infinity without noise."""
+    """Return ε of an experiment without a missed average; infinity without noise."""
     legs = (
         PlannedLeg(leg.local_rounds, leg.ending is Ending.AGGREGATION)
         for leg in descriptor.schedule().legs

@@ -11,7 +11,7 @@ from client_app.state.sqlite_store import SqliteStore
 from operation.foreign_text import printable
 
 from .ledger import PrivacyLedger, Totals
-from .ledger_file import LedgerFile, Spent
+from .ledger_file import GENESIS, LedgerFile, Spent
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,12 @@ def read_ledger(folder: HospitalFolder, delta: float) -> LedgerReport:
             totals = PrivacyLedger(store).totals()
         finally:
             store.close()
+    known = file.lines[: totals.lines]
+    last = known[-1].digest if known else GENESIS
     problem = ""
-    by_number = {line.number: line for line in file.lines}
-    if totals.lines and totals.lines <= len(file.lines):
-        if by_number[totals.lines].digest != totals.last:
-            problem = "the ledger's file is another one than the store's"
-    if len(file.lines) > totals.lines + 1:
+    if last != totals.last or len(file.lines) > totals.lines + 1:
         problem = (
-            f"the ledger's file has {len(file.lines)} lines, the store knows {totals.lines}: it "
+            f"the ledger's file has {len(file.lines)} lines, the store knows {totals.lines}: one "
             "was restored from a backup, and the agent does not serve; see `feddc hospital reset`"
         )
     for line in file.lines[totals.lines :]:
