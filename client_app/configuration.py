@@ -79,7 +79,7 @@ _SIMULATION_ONLY: Mapping[str, frozenset[str]] = {
             "skew-min-examples",
         }
     ),
-    "policy": frozenset({"any-model", "hand-on-diverged", "sealed", "seeded-noise"}),
+    "policy": frozenset({"any-model", "hand-on-diverged", "sealed"}),
 }
 _SECTIONS: Mapping[str, type[SettingsGroup]] = {
     "hospital": HospitalSection,

@@ -58,10 +58,6 @@ class TrainingStreams:
         """Return the seed of a round's dropout."""
         return stream_seed(self.seed, "dropout", self.position, round_)
 
-    def key(self, purpose: str) -> bytes:
-        """Return a key of 32 bytes for cryptographic generators."""
-        return _digest(self.seed, purpose, self.position)
-
     def init_seed(self) -> int:
         """Return the seed of the model that this hospital initialises itself."""
         return stream_seed(self.seed, "init", self.position, 0)

@@ -91,7 +91,7 @@ class Hospital:
         decisions: Decisions | None = None,
         device: str = "cpu",
         privacy_file: LedgerFile | None = None,
-        noise_key: Callable[[], bytes] | None = None,
+        noise: Callable[[], NoiseSource] = NoiseSource,
     ) -> None:
         if roster.identity_of(name) != identity.public:
             raise ValueError(f"{name} is not on the roster with this identity")
@@ -104,7 +104,8 @@ class Hospital:
         self._decisions = NoDecisions() if decisions is None else decisions
         self._device = device
         self._audit_log = AuditLog(store, identity)
-        self._privacy_file, self._noise_key = privacy_file, noise_key  # tests give their own keys
+        # A source with a new key from the operating system for every leg; tests inject theirs.
+        self._privacy_file, self._noise = privacy_file, noise
         self._privacy_ledger = PrivacyLedger(store, privacy_file)
         ledger = ExperimentLedger(store)
         self._approval = ApprovalCheck(ledger, self._decisions, policy, roster)
@@ -179,7 +180,7 @@ class Hospital:
             decisions=self._decisions,
             device=self._device,
             privacy_file=self._privacy_file,
-            noise_key=self._noise_key,
+            noise=self._noise,
         )
         copy._agreements = self._agreements
         return copy
@@ -209,7 +210,7 @@ class Hospital:
                 self._policy.check_members(
                     experiment.store.announcements or experiment.roster.names
                 )
-                spending = self._spending(experiment, digest)
+                spending = self._spending(digest)
                 return serve_leg(
                     request, experiment, self._identity, self._policy, self._roster, spending
                 )
@@ -326,15 +327,8 @@ class Hospital:
             return b"\0"  # figures computed from patients would have no noise
         return allowed_figures(self._policy, len(self._partition.held_out))
 
-    def _spending(self, experiment: AgreedExperiment, digest: bytes) -> Spending:
-        def noise() -> NoiseSource:
-            if self._policy.seeded_noise:
-                position = experiment.roster.names.index(self.name)
-                streams = TrainingStreams(experiment.descriptor.training_seed, position)
-                return NoiseSource(streams.key("noise"))
-            return NoiseSource(self._noise_key() if self._noise_key else None)
-
-        return Spending(self._privacy_ledger, self._policy, digest, noise)
+    def _spending(self, digest: bytes) -> Spending:
+        return Spending(self._privacy_ledger, self._policy, digest, self._noise)
 
     def _stream_seed(self, descriptor: Descriptor) -> bytes:
         """Return the seed of batches, dropout and own first models."""
@@ -380,7 +374,7 @@ class Hospital:
         experiment = self._experiment(request)
         if experiment.training.settings.privacy_unit == "none":
             return {}
-        return {"epsilon": round(self._spending(experiment, digest).epsilon(), 6)}
+        return {"epsilon": round(self._spending(digest).epsilon(), 6)}
 
     def _signed(self, reply: Reply, digest: bytes) -> bytes:
         study = self._roster.study

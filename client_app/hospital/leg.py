@@ -66,9 +66,8 @@ def serve_leg(
     if is_private:
         if not is_trained:
             logger.warning("leg %d: the privacy budget is spent; untrained", request.leg)
-        trained = private_leg(
-            request, experiment, begun, spending.noise(), anchor, is_trained=is_trained
-        )
+        noise = spending.new_noise()
+        trained = private_leg(request, experiment, begun, noise, anchor, is_trained=is_trained)
     else:
         trained, progress = training.train(
             begun, request.first_round, rounds, begun.optimizer, anchor

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from learning.local_data import load_partitions
 from learning.privacy import NoiseSource
 from protocol.messages import Request, TrainLeg
-from protocol.randomness import TrainingStreams, derive_seed
+from protocol.randomness import derive_seed
 from tests.strategies.misconduct import is_deaf
 from tests.strategies.unruly_grid import Outcome, UnrulyGrid, run, tiny
 
@@ -62,11 +62,8 @@ class Replay:
             _update(partition.train.features, partition.train.labels)
             for partition in load_partitions(settings.local, a.hospitals, a.seed)
         ]
-        seed = derive_seed(a.seed, "training")
-        self.sources = [
-            NoiseSource(TrainingStreams(seed, position).key("noise"))
-            for position in range(a.hospitals)
-        ]
+        seed = NoiseSource(derive_seed(a.seed, "noise"))
+        self.sources = [seed.source("hospital", position) for position in range(a.hospitals)]
         first = _flat(outcome.first.parameters)
         self.waiting = dict.fromkeys(range(a.hospitals), first)
         self.carried = [np.zeros_like(first) for _ in self.names]

@@ -87,9 +87,6 @@ class Policy(SettingsGroup):
         "noise are refused then; 0: no limit",
     )
     delta: float = Field(1e-5, gt=0, lt=1, description="δ of every ε of this hospital")
-    seeded_noise: bool = Field(
-        False, description="simulation only: draw noise and Poisson batches from the training seed"
-    )
     sealed: bool = Field(True, description="simulation only: false allows readable hand-overs")
     hand_on_diverged: bool = Field(
         True, description="simulation only: false sends models whose training diverged"
@@ -125,10 +122,6 @@ class Policy(SettingsGroup):
             (
                 descriptor.aggregate == "verified" or self.aggregate == "same",
                 "the aggregate is not the members' mean, so it can't be verified here",
-            ),
-            (
-                self.private_streams or self.seeded_noise or not _is_sampled(training),
-                "Poisson batches hide nobody unless private-streams = true",
             ),
             (
                 not self.max_epsilon
@@ -167,10 +160,6 @@ class Policy(SettingsGroup):
         if value is None or metric not in self.metrics or not abs(value) <= MAX_LOSS:
             return None
         return round(value, self.metric_decimals)
-
-
-def _is_sampled(training: TrainingSettings) -> bool:
-    return training.privacy_unit == "patient" and training.batch_size > 0
 
 
 def _planned_epsilon(descriptor: Descriptor, training: TrainingSettings, delta: float) -> float:

@@ -20,8 +20,6 @@ class PatientTraining:
         self._gradients = PatientGradients(network)
         self._patients = Patients.of(network, examples)
         self._streams = streams
-        # Which patients are in a batch must stay secret: the streams are this hospital's own.
-        self._batches = NoiseSource(streams.key("patients"))
         self._spec = optimizer_spec(network.settings)
 
     def train(
@@ -45,7 +43,8 @@ class PatientTraining:
                     self._patients,
                     state,
                     noise=None if is_quiet else noise.stream("round", round_),
-                    batch=self._batches.stream("round", round_),
+                    # Which patients are in it is as secret as the noise.
+                    batch=noise.stream("batch", round_),
                 )
                 for name, value in step.injected.items():
                     total[name] = total[name] + value if name in total else value

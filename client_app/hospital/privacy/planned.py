@@ -24,7 +24,13 @@ def check_noise(descriptor: Descriptor, settings: TrainingSettings) -> None:
     """Refuse settings of the method with which noise would not hide what it promises to hide."""
     is_private = settings.privacy_unit != "none"
     is_averaged = descriptor.averaging == "secure" and descriptor.aggregate == "verified"
+    is_pulled = settings.privacy_unit == "patient" and settings.proximal_mu
     for is_possible, problem in (
+        (not is_pulled, "privacy-unit = patient can't be combined with FedProx's term"),
+        (
+            not is_cancelled(settings) or settings.privacy_unit == "patient",
+            "average-noise-multiplier needs privacy-unit = patient",
+        ),
         (not (is_private and descriptor.weighted), "weights by examples would tell their number"),
         (
             not is_cancelled(settings) or (is_averaged and descriptor.schedule_commitment is None),

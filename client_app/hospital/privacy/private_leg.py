@@ -72,4 +72,6 @@ def _average(
     )
     # Clamped before the noise: a value out of range would be refused, which shows in the sum.
     largest = vector_form(experiment).largest / 2
-    return experiment.training.release_average(trained, carried, deviation, noise, largest)
+    return experiment.training.release_average(
+        trained, carried, deviation, noise, largest=largest, round_=rounds[-1]
+    )

@@ -23,7 +23,7 @@ class Spending:
     ledger: PrivacyLedger
     policy: Policy
     request: bytes
-    noise: Callable[[], NoiseSource]  # a new source for every leg
+    new_noise: Callable[[], NoiseSource]  # a new source for every leg
 
     def charge(self, request: TrainLeg, experiment: AgreedExperiment) -> bool:
         """Charge a leg before it trains; return False, and charge nothing, past the budget."""
