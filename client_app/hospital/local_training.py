@@ -195,7 +195,7 @@ class LocalTraining:
             after,
             settings.clip_norm,
             settings.noise_multiplier * settings.clip_norm,
-            noise.stream("update", rounds[-1]).normal_like(before),
+            noise.stream("update", rounds[-1]).normal_like(self._network.parameters),
         )
         return ModelState(_arrays(released), model.buffers, model.optimizer)
 
@@ -218,7 +218,7 @@ class LocalTraining:
         clamped = {
             name: value.nan_to_num(0.0).clamp(-largest, largest) for name, value in clean.items()
         }
-        fresh = noise.stream("average", round_).normal_like(parameters)
+        fresh = noise.stream("average", round_).normal_like(self._network.parameters)
         released = _arrays(released_average(clamped, {}, deviation, fresh))
         narrowed: Arrays = {n: a.astype(model.parameters[n].dtype) for n, a in released.items()}
         return ModelState(narrowed, model.buffers, model.optimizer)
