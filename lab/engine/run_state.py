@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from lab.engine.backends.backend import TrainingInputs, cores, prepare
 from lab.engine.backends.memory import keep_freed_memory
 from lab.engine.backends.speed import Speedometer
+from lab.engine.private.prepare_private import prepare_private
 from learning.local_data import load_dataset, load_partitions
 from learning.trainer import Network, TaskSpec
 from protocol.model_bytes import ModelState
@@ -75,7 +76,10 @@ class RunState:
         )
         if len(task.shape) == 3:
             keep_freed_memory()
-        prepared = prepare(backend, inputs)
+        if settings.training.privacy_unit == "none":
+            prepared = prepare(backend, inputs)
+        else:
+            prepared = prepare_private(backend, inputs, settings)
         self.backend, self.stack = prepared.backend, prepared.stack
         self.training = prepared.training
         self.legs = _legs(settings, route_seed)

@@ -32,6 +32,13 @@ def paper_text(row: Row) -> str:
     return f"{row.paper:g}" + (f" ± {row.paper_deviation:g}" if row.paper_deviation else "")
 
 
+def epsilon_text(row: Row) -> str:
+    """Format what a patient or a hospital spends."""
+    if row.epsilon == "unbounded":
+        return "> 1000"
+    return "–" if row.epsilon is None else f"{row.epsilon:.4g}"
+
+
 def rates_text(row: Row) -> str:
     """Format the chosen learning rates, with a mark at those at an edge of the grid."""
     shown = (f"{rate:g} {_edge(row, rate)}".strip() for rate in row.learning_rates)

@@ -25,6 +25,11 @@ def check_settings(training: TrainingSettings) -> None:
                 f"batch-size = {training.batch_size} is more than nominal-patients = "
                 f"{training.nominal_patients}: set it to 0 for all patients in every round"
             )
+        if training.proximal_mu:
+            raise PrivacyError(
+                "privacy-unit = patient can't be combined with FedProx's term: choose another "
+                "aggregator than fedprox"
+            )
     elif training.optimizer != "sgd" or training.momentum:
         raise PrivacyError(
             "privacy-unit = hospital needs optimizer = sgd and momentum = 0: an optimiser's state "

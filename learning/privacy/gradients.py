@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from learning.data import Examples
-from learning.losses import losses_of, predictions
+from learning.losses import Loss, losses_of, predictions
+from learning.models import ModelError
 from learning.trainer import Network
 
 # Numbers in all patients' gradients of one pass: 128 MB in float32.
@@ -21,7 +22,7 @@ _IMAGES_AT_ONCE = 512
 _MARGIN = 1 - 1e-6
 
 
-class PrivacyError(ValueError):
+class PrivacyError(ModelError):
     """The mechanism can't be applied; the message says what to change."""
 
 
@@ -73,7 +74,7 @@ class PatientGradients:
         self.network = network
         self._each = vmap(
             patient_gradient(network.module, network.settings.loss),
-            in_dims=(None, None, 0, 0),
+            in_dims=(None, None, 0, 0, 0),
             randomness="different",
         )
         numbers = sum(parameter.numel() for parameter in network.parameters.values())
@@ -111,7 +112,10 @@ class PatientGradients:
         for first in range(0, rows.shape[1], step):
             part = torch.from_numpy(rows[:, first : first + step]).to(patients.labels.device)
             labels = patients.labels[part]
-            more, (loss, outputs) = self._each(parameters, buffers, patients.features[part], labels)
+            real = torch.ones_like(labels, dtype=patients.features.dtype)
+            more, (loss, outputs) = self._each(
+                parameters, buffers, patients.features[part], labels, real
+            )
             gradients = {n: gradients[n] + more[n] for n in more} if gradients else more
             losses = losses + loss.double().sum()
             hits = hits + (predictions(outputs) == labels).double().sum()
@@ -119,13 +123,13 @@ class PatientGradients:
 
 
 def patient_gradient(
-    module: nn.Module, loss: str
+    module: nn.Module, loss: Loss
 ) -> Callable[..., tuple[dict[str, Tensor], tuple[Tensor, Tensor]]]:
-    """Return a function of (parameters, buffers, features, labels) of one patient.
+    """Return a function of (parameters, buffers, features, labels, weights) of one patient.
 
-    It returns the gradient of the patient's summed loss, the summed loss and the outputs. `vmap`
-    over its last two arguments gives all patients of a model, once more over all of them all
-    models of a stack.
+    It returns the gradient of the patient's summed loss, the summed loss and the outputs. A weight
+    is 1 for an example and 0 for padding. `vmap` over the last three arguments gives all patients
+    of a model, once more over all of them all models of a stack.
     """
 
     def summed_loss(
@@ -133,10 +137,10 @@ def patient_gradient(
         buffers: Mapping[str, Tensor],
         features: Tensor,
         labels: Tensor,
+        weights: Tensor,
     ) -> tuple[Tensor, Tensor]:
         outputs = functional_call(module, (dict(parameters), dict(buffers)), (features,))
-        each = torch.ones_like(labels, dtype=outputs.dtype).unsqueeze(0)
-        total = losses_of(loss, outputs.unsqueeze(0), labels.unsqueeze(0), each)  # type: ignore[arg-type]
+        total = losses_of(loss, outputs.unsqueeze(0), labels.unsqueeze(0), weights.unsqueeze(0))
         return total.squeeze(0), outputs
 
     def gradient(*arguments: Any) -> tuple[dict[str, Tensor], tuple[Tensor, Tensor]]:
