@@ -44,6 +44,10 @@ class HospitalFolder:
         return self.state / "decisions.json"
 
     @property
+    def privacy_ledger_file(self) -> Path:
+        return self.state / "privacy-ledger.jsonl"
+
+    @property
     def transport(self) -> Path:
         """What only the SuperNode needs: its key and the coordinator's address."""
         return self.path / "transport"

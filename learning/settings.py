@@ -73,7 +73,8 @@ class TrainingSettings(SettingsGroup):
         "none",
         "whose data noise protects",
         advice="`patient`: each patient's gradient is clipped and noise is added in every round. "
-        "`hospital`: the update of a leg is clipped and noise is added. In the lab's engine only.",
+        "`hospital`: the update of a leg is clipped and noise is added. See "
+        "[privacy.md](privacy.md).",
     )
     clip_norm: float = setting(
         1.0,

@@ -139,12 +139,6 @@ class Trainer:
     """Trains models one after another on one hospital's examples."""
 
     def __init__(self, network: Network, examples: Examples, streams: Streams) -> None:
-        if network.settings.privacy_unit != "none":
-            # Never train without the noise that an experiment promises.
-            raise ModelError(
-                f"privacy-unit = {network.settings.privacy_unit} needs private training, which is "
-                "available in the lab's engine only: use `feddc lab run`"
-            )
         self.network = network
         self._features, self._labels = network.tensors(examples)
         self._streams = streams
@@ -167,6 +161,8 @@ class Trainer:
         `anchor` holds FedProx's anchor parameters; `None` disables the proximal term.
         """
         network = self.network
+        if network.settings.privacy_unit == "patient":
+            raise ModelError("privacy-unit = patient: the plain trainer clips no gradients")
         state = self._tensors(optimizer)
         pull = (
             self._tensors(anchor) if anchor is not None and network.settings.proximal_mu else None

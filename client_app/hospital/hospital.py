@@ -17,8 +17,11 @@ from client_app.state.decisions import Decisions, NoDecisions
 from client_app.state.experiment_ledger import ExperimentLedger
 from client_app.state.experiment_store import ExperimentStore
 from client_app.state.expiry import expire_experiments
+from client_app.state.privacy.ledger import PrivacyLedger
+from client_app.state.privacy.ledger_file import LedgerFile
 from client_app.state.store import STREAM_SECRET, Store, StoreFull, UnreadableExperiment
 from learning.data import Partition
+from learning.privacy import NoiseSource
 from learning.settings import TrainingSettings
 from protocol.descriptor import Descriptor
 from protocol.messages import (
@@ -61,6 +64,8 @@ from .leg import serve_leg
 from .leg_order import check_opening
 from .local_training import LocalTraining, check_network, parse_settings
 from .log_text import log_text
+from .privacy.planned import check_noise
+from .privacy.spending import Spending
 from .refusal import Refused
 from .secure_sum import reveal, sign_survivors
 
@@ -85,6 +90,8 @@ class Hospital:
         policy: Policy,
         decisions: Decisions | None = None,
         device: str = "cpu",
+        privacy_file: LedgerFile | None = None,
+        noise: Callable[[], NoiseSource] = NoiseSource,
     ) -> None:
         if roster.identity_of(name) != identity.public:
             raise ValueError(f"{name} is not on the roster with this identity")
@@ -97,6 +104,9 @@ class Hospital:
         self._decisions = NoDecisions() if decisions is None else decisions
         self._device = device
         self._audit_log = AuditLog(store, identity)
+        # A source with a new key from the operating system for every leg; tests inject theirs.
+        self._privacy_file, self._noise = privacy_file, noise
+        self._privacy_ledger = PrivacyLedger(store, privacy_file)
         ledger = ExperimentLedger(store)
         self._approval = ApprovalCheck(ledger, self._decisions, policy, roster)
         self._agreements: dict[bytes, Agreement] = {}
@@ -107,6 +117,7 @@ class Hospital:
         received: dict[str, Any] = {"digest": digest.hex(), "bytes": len(data)}
         try:
             self.expire_experiments()
+            self._privacy_ledger.reconcile()
             request = admit(data, self.name, self._store, self._roster, self._audit_log)
             received |= request.model_dump(include={"kind", "experiment", "leg"})
             cached = cached_reply(request, digest, self._store, self._roster)
@@ -115,7 +126,7 @@ class Hospital:
                     self._audit_log.append(received, {"kind": "repeated", "bytes": len(cached)})
                     reply = cached
                 else:
-                    reply = self._complete(request, digest, self._serve(request), received)
+                    reply = self._complete(request, digest, self._serve(request, digest), received)
             seconds = time.monotonic() - started
             if text := log_text(request, repeated=cached is not None, seconds=seconds):
                 logger.info("%s: %s", self.name, text)
@@ -168,11 +179,13 @@ class Hospital:
             policy=self._policy,
             decisions=self._decisions,
             device=self._device,
+            privacy_file=self._privacy_file,
+            noise=self._noise,
         )
         copy._agreements = self._agreements
         return copy
 
-    def _serve(self, request: Request) -> Reply:
+    def _serve(self, request: Request, digest: bytes) -> Reply:
         match request:
             case Hello():
                 return Introduction(hospital=self.name)
@@ -184,7 +197,7 @@ class Hospital:
                     self._experiment(request),
                     self._identity,
                     self._policy.minimum_cohort,
-                    allowed_figures(self._policy, len(self._partition.held_out)),
+                    self._allowed_figures(request),
                 )
             case OpenKeyShares():
                 ready = key_exchange.open_key_shares(request, self._experiment(request))
@@ -197,7 +210,10 @@ class Hospital:
                 self._policy.check_members(
                     experiment.store.announcements or experiment.roster.names
                 )
-                return serve_leg(request, experiment, self._identity, self._policy, self._roster)
+                spending = self._spending(digest)
+                return serve_leg(
+                    request, experiment, self._identity, self._policy, self._roster, spending
+                )
             case SignSurvivors():
                 return sign_survivors(request, self._experiment(request), self._identity)
             case Reveal():
@@ -218,6 +234,7 @@ class Hospital:
             if descriptor != before.model_copy(update={"roster": descriptor.roster}):
                 raise Refused(RefusalCode.DESCRIPTOR_REFUSED, "a generation with other settings")
         settings = parse_settings(descriptor)
+        check_noise(descriptor, settings)
         self._check_policy(descriptor, settings)
         check_network(descriptor, settings, self._partition, self._policy.maximum_parameters)
         agreement = self._agreement(request.payload, self._roster)
@@ -232,16 +249,18 @@ class Hospital:
         announced = key_exchange.announce(store, self._identity, self.name, self._roster)
         if not descriptor.sealed:
             present.begin_next_generation()  # there are no keys to wait for
-        examples = len(self._partition.train)
+        is_told = "examples" in self._policy.metrics and settings.privacy_unit == "none"
         return Announcement(
-            examples=examples if "examples" in self._policy.metrics else None,
+            examples=len(self._partition.train) if is_told else None,
             payload=announced.to_bytes(),
         )
 
     def _begin(self, request: SetUp, agreement: Agreement) -> None:
         """Begin an experiment, if the operator has approved it where that is needed."""
         try:
-            self._approval.begin(agreement.descriptor, terms_of(agreement, self._roster))
+            self._approval.begin(
+                agreement.descriptor, terms_of(agreement, self._roster, self._policy.delta)
+            )
         except Refused:
             # The secret of its streams may be new, and what is refused is not stored.
             del self._agreements[request.payload]
@@ -261,7 +280,8 @@ class Hospital:
             check_final(request.payload, experiment)
         else:
             model = experiment.training.read(request.payload)
-            if "held-out" in self._policy.metrics:
+            is_private = experiment.training.settings.privacy_unit != "none"
+            if "held-out" in self._policy.metrics and not is_private:
                 metrics = experiment.training.evaluate(model, self._policy.minimum_held_out)
         experiment.store.destroy()
         self._approval.ledger.close(request.experiment)
@@ -302,6 +322,14 @@ class Hospital:
             )
         return self._agreements[agreed]
 
+    def _allowed_figures(self, request: ExchangeKeyShares) -> bytes:
+        if self._experiment(request).training.settings.privacy_unit != "none":
+            return b"\0"  # figures computed from patients would have no noise
+        return allowed_figures(self._policy, len(self._partition.held_out))
+
+    def _spending(self, digest: bytes) -> Spending:
+        return Spending(self._privacy_ledger, self._policy, digest, self._noise)
+
     def _stream_seed(self, descriptor: Descriptor) -> bytes:
         """Return the seed of batches, dropout and own first models."""
         if not self._policy.private_streams:
@@ -330,6 +358,8 @@ class Hospital:
         elif isinstance(reply, SharesRevealed):
             # Of a model, the coordinator can read the sum with the others', from now on.
             sent |= {"recipient": "coordinator", "readable": f"sum of {reply.summands}"}
+        if isinstance(request, TrainLeg):
+            sent |= self._epsilon(request, digest)
         head = self._audit_log.append(received, sent)
         answer = self._signed(reply.model_copy(update={"audit": head}), digest)
         if not isinstance(request, Hello | Vouch):
@@ -338,6 +368,13 @@ class Hospital:
             if isinstance(request, TrainLeg):
                 store.last_leg = request.leg
         return answer
+
+    def _epsilon(self, request: TrainLeg, digest: bytes) -> dict[str, float]:
+        """Return, for the audit log, ε of all releases with noise so far, this one included."""
+        experiment = self._experiment(request)
+        if experiment.training.settings.privacy_unit == "none":
+            return {}
+        return {"epsilon": round(self._spending(digest).epsilon(), 6)}
 
     def _signed(self, reply: Reply, digest: bytes) -> bytes:
         study = self._roster.study

@@ -13,8 +13,8 @@ from functools import cache
 
 _INTERVAL = 1e-4
 _TOLERANCE = 1e-4
-# Beyond them ε is in the hundreds or thousands: called infinite, because a hostile descriptor with next to no
-# noise would otherwise fill the memory.
+# Beyond them ε is in the hundreds or thousands. It is called infinite, because a hostile descriptor
+# with next to no noise would otherwise fill the memory.
 _LEAST_NOISE, _WIDEST = 0.04, 100.0
 
 

@@ -75,7 +75,8 @@ class ExperimentFolder:
             raise SettingsError(
                 "--from needs init = shared: with init = own each hospital makes its first model"
             )
-        check_in_subprocess(settings, len(roster.members), begin_with)
+        computed = check_in_subprocess(settings, len(roster.members), begin_with)
+        parsed, task = parse(dict(settings) | computed, hospitals=len(roster.members))
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         experiment = ExperimentFolder(name, study.experiments / name)
         files.make_folder(experiment.folder)
