@@ -152,13 +152,16 @@ def advise(
     classes: Annotated[
         int, typer.Option(min=0, help="Classes at each hospital; 0: all of them.")
     ] = 0,
+    private: Annotated[
+        bool, typer.Option(help="Patients are protected by differential privacy.")
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Suggest settings to start with, and give the reasons."""
     from lab.advise import Case
     from lab.commands.advise_command import show_advice
 
-    case = Case(hospitals, examples, rounds=rounds, classes=classes)
+    case = Case(hospitals, examples, rounds=rounds, classes=classes, private=private)
     show_advice(case, json_output=json_output)
 
 

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from lab.engine.backends.backend import TrainingInputs, cores, prepare
 from lab.engine.backends.memory import keep_freed_memory
 from lab.engine.backends.speed import Speedometer
+from lab.engine.private.budget import with_computed_noise
 from lab.engine.private.prepare_private import prepare_private
 from learning.local_data import load_dataset, load_partitions
 from learning.trainer import Network, TaskSpec
@@ -36,6 +37,7 @@ class RunState:
         evaluate_held_out: bool,
         test_sample: int | None,
     ) -> None:
+        settings = with_computed_noise(settings)
         preflight(settings)
         algorithm = settings.algorithm
         # The same two secrets as on Flower's engine: the same routes, batches and first models.

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lab.engine import run
+from lab.engine.private.budget import run_epsilon, with_computed_noise
 from lab.engine.private.prepare_private import honest_members, simulated_noise
 from lab.engine.routes import Routes
 from learning.local_data import load_dataset, load_partitions
@@ -22,6 +23,7 @@ from learning.privacy import (
     released_update,
 )
 from learning.trainer import Network, TaskSpec, local_step, optimizer_spec
+from operation.config import SettingsError
 from protocol.randomness import derive_seed, shared_init_seed
 from protocol.schedule import Ending
 from server_app.config.run_config import Settings
@@ -242,8 +244,8 @@ def test_of_fifty_members_the_noise_of_eighteen_suffices() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"weighting": "examples"}, "needs weighting = equal"),
-        ({"aggregator": "fedadam"}, "needs aggregator = fedavg"),
+        ({"weighting": "examples"}, "set it to equal"),
+        ({"aggregator": "fedadam"}, "aggregator = fedavg"),
         ({"fraction": 0.5}, "needs fraction = 1"),
         ({"privacy-unit": "hospital"}, "needs daisy-period = 0"),
         ({"model": "mri-cnn", "model-options": "{}"}, "BatchNorm2d, which mixes patients"),
@@ -253,5 +255,17 @@ def test_settings_under_which_the_noise_would_not_protect_are_refused(
     changed: dict[str, object], message: str
 ) -> None:
     values = CASES["patient, cancelled noise"] | changed
-    with pytest.raises(PrivacyError, match=message):
+    with pytest.raises((PrivacyError, SettingsError), match=message):
         run(settings(**values))
+
+
+def test_a_target_is_turned_into_noise_and_never_trained_without() -> None:
+    private = {"privacy-unit": "patient", "daisy-period": 0, "aggregation-period": 1}
+    chosen = settings(**private | {"target-epsilon": 3.0, "average-noise-multiplier": 1.0})
+    noise = with_computed_noise(chosen).training.average_noise_multiplier
+    assert run_epsilon(chosen) == pytest.approx(3.0, rel=1e-3)
+    same = settings(**private | {"average-noise-multiplier": noise})
+    torch.testing.assert_close(trained(chosen, "batched"), trained(same, "batched"))
+    shared = {"target-epsilon": 3.0, "average-noise-multiplier": 1.0, "privacy-unit": "hospital"}
+    with pytest.raises(PrivacyError, match="target-epsilon can't compute noise"):
+        run(settings(**private | shared))
