@@ -22,6 +22,7 @@ from learning.privacy import (
     released_update,
 )
 from learning.trainer import Network, TaskSpec, local_step, optimizer_spec
+from operation.config import SettingsError
 from protocol.randomness import derive_seed, shared_init_seed
 from protocol.schedule import Ending
 from server_app.config.run_config import Settings
@@ -253,5 +254,5 @@ def test_settings_under_which_the_noise_would_not_protect_are_refused(
     changed: dict[str, object], message: str
 ) -> None:
     values = CASES["patient, cancelled noise"] | changed
-    with pytest.raises(PrivacyError, match=message):
+    with pytest.raises((PrivacyError, SettingsError), match=message):
         run(settings(**values))
