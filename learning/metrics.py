@@ -20,16 +20,18 @@ class Metrics:
     balanced_accuracy: float
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class ClassCounts:
+    """The mean loss, and by class: how many examples there are, and how many are correct."""
+
+    loss: float
+    examples: tuple[int, ...]
+    correct: tuple[int, ...]
+
+
 def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) -> Metrics:
     """Evaluate in eval mode: BatchNorm uses its running statistics, not the test batch's."""
-    training = module.training
-    module.eval()
-    try:
-        batches = torch.split(features, _BATCH)
-        outputs = torch.cat([module(batch) for batch in batches]).to(torch.float64)
-    finally:
-        module.train(training)
+    outputs = outputs_of(module, features)
     hits = (predictions(outputs) == labels).cpu().numpy()
     truth = labels.cpu().numpy()
     per_class = [float(hits[truth == label].mean()) for label in np.unique(truth)]
@@ -38,3 +40,27 @@ def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) ->
         accuracy=float(hits.mean()),
         balanced_accuracy=float(np.mean(per_class)),
     )
+
+
+def count_correct(
+    module: nn.Module, features: Tensor, labels: Tensor, loss: Loss, classes: int
+) -> ClassCounts:
+    """Evaluate in eval mode, and count by class."""
+    outputs = outputs_of(module, features)
+    right = labels[predictions(outputs) == labels]
+
+    def counted(chosen: Tensor) -> tuple[int, ...]:
+        return tuple(np.bincount(chosen.cpu().numpy(), minlength=classes).tolist())
+
+    return ClassCounts(float(loss_of(loss, outputs, labels)), counted(labels), counted(right))
+
+
+@torch.no_grad()
+def outputs_of(module: nn.Module, features: Tensor) -> Tensor:
+    """Return a module's outputs in eval mode, in float64."""
+    training = module.training
+    module.eval()
+    try:
+        return torch.cat([module(part) for part in torch.split(features, _BATCH)]).to(torch.float64)
+    finally:
+        module.train(training)

@@ -10,6 +10,7 @@ from functools import partial
 
 from client_app.state.experiment_store import ExperimentStore
 from protocol.messages import (
+    EvaluateFinal,
     Masked,
     RefusalCode,
     Reveal,
@@ -22,8 +23,9 @@ from protocol.model_bytes import ModelState
 from protocol.sealing.bundle import BundleError, from_bundle, to_bundle
 from protocol.sealing.keys import Identity
 from protocol.secure_sum.member import Member
-from protocol.secure_sum.secure_leg import SecureLeg, SecureSumError, threshold
+from protocol.secure_sum.secure_leg import SecureLeg, SecureSumError
 from protocol.secure_sum.statements import Statement
+from protocol.secure_sum.total import LastAggregate
 from protocol.secure_sum.vector import Vector
 from protocol.study.roster import Roster
 
@@ -39,12 +41,15 @@ _LEG, _SURVIVORS = "secure-leg", "secure-survivors"
 
 
 def check_cohort(
-    request: TrainLeg, experiment: AgreedExperiment, policy: Policy, pinned: Roster
+    request: TrainLeg | EvaluateFinal,
+    experiment: AgreedExperiment,
+    policy: Policy,
+    pinned: Roster,
 ) -> SecureLeg:
     """Return the secure leg of a request, or refuse a cohort that could betray this hospital."""
     members = experiment.store.announcements
     cohort = request.cohort or ()
-    least = threshold(len(members))
+    least = experiment.threshold
     if least < policy.minimum_cohort:
         raise Refused(
             RefusalCode.AGAINST_POLICY,
@@ -81,7 +86,19 @@ def mask_model(
     is_private = experiment.training.settings.privacy_unit != "none"
     encode = partial(form.encode, weight=weight, figures=added, with_norm=not is_private)
     vector = _encode(encode, trained, untrained, policy)
-    aggregate = last_aggregate(store)
+    masked = mask_vector(leg, experiment, identity, vector, last_aggregate(store))
+    return masked.model_copy(update={"untrained": not is_trained})
+
+
+def mask_vector(
+    leg: SecureLeg,
+    experiment: AgreedExperiment,
+    identity: Identity,
+    vector: Vector,
+    aggregate: LastAggregate,
+) -> Masked:
+    """Return a vector under masks, signed with the last aggregate; store what is needed later."""
+    store = experiment.store
     masked = _member(experiment, identity).mask(leg, vector, aggregate=aggregate.to_bytes())
     store.delete("answer/sign-survivors", "answer/reveal", _SURVIVORS)
     store.put(
@@ -95,7 +112,7 @@ def mask_model(
             }
         ),
     )
-    return Masked(leg=leg.leg, untrained=not is_trained, payload=masked.to_bytes())
+    return Masked(leg=leg.leg, payload=masked.to_bytes())
 
 
 def sign_survivors(
@@ -163,10 +180,8 @@ def _stored_leg(number: int, experiment: AgreedExperiment) -> tuple[SecureLeg, d
 
 
 def _leg(experiment: AgreedExperiment, number: int, cohort: tuple[str, ...]) -> SecureLeg:
-    store = experiment.store
-    generation = keys_of(store).generation
-    least = threshold(len(store.announcements))
-    return SecureLeg(experiment.descriptor.experiment, generation, number, cohort, least)
+    generation, name = keys_of(experiment.store).generation, experiment.descriptor.experiment
+    return SecureLeg(name, generation, number, cohort, experiment.threshold)
 
 
 def _statements(payload: bytes) -> dict[str, Statement]:

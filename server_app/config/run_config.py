@@ -124,8 +124,8 @@ class Settings:
             ),
             (
                 algorithm.weighting == "equal" or not is_private,
-                f"weighting = {algorithm.weighting} would tell how many patients there are: set it "
-                "to equal",
+                f"privacy-unit needs weighting = equal, got {algorithm.weighting}, which would "
+                "tell how many patients there are",
             ),
             (
                 unit != "patient" or algorithm.aggregator != "fedprox",
@@ -133,7 +133,7 @@ class Settings:
             ),
             (
                 unit != "patient" or not training.average_noise_multiplier or is_averaged,
-                "average-noise-multiplier needs averaging = secure, aggregator = fedavg and "
+                "average-noise-multiplier needs aggregator = fedavg, averaging = secure and "
                 "schedule = periodic",
             ),
         ):

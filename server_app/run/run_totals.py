@@ -26,6 +26,7 @@ class RunTotals:
     untrained: dict[str, int] = field(default_factory=dict)
     client_accuracies: list[float] = field(default_factory=list)
     held_out_accuracies: list[float] = field(default_factory=list)
+    held_out: dict[str, float] | None = None  # totals over hospitals, from the closing secure sum
 
     def add(self, report: LegReport) -> None:
         """Count one leg."""
@@ -48,6 +49,7 @@ class RunTotals:
         return {
             "mean_client_accuracy": mean(self.client_accuracies),
             "mean_held_out_accuracy": mean(self.held_out_accuracies),
+            "held_out": self.held_out,
             "legs": self.legs,
             "hand_overs": hand_overs,
             "aggregations": self.endings[Ending.AGGREGATION],

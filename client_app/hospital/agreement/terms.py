@@ -44,6 +44,7 @@ def terms_of(agreement: Agreement, roster: Roster, delta: float) -> Terms:
         sealed=descriptor.sealed,
         averaging=descriptor.averaging,
         aggregate=descriptor.aggregate,
+        minimum_cohort=descriptor.minimum_cohort,
         init=descriptor.init,
         first_model=given.hex() if given is not None else None,
         privacy=_privacy(agreement, roster, delta),
