@@ -284,7 +284,8 @@ def test_the_drawn_schedules_are_those_of_the_code() -> None:
 
 
 def test_every_test_that_the_threat_model_names_is_in_the_suite() -> None:
-    named = set(re.findall(r"`(test_\w+)`", read(DOCS / "threat-model.md"))) - {"test_unprotected"}
+    pages = read(DOCS / "threat-model.md") + read(DOCS / "secure-averaging.md")
+    named = set(re.findall(r"`(test_\w+)`", pages)) - {"test_unprotected"}
     in_suite = {
         name
         for path in (ROOT / "tests").rglob("test_*.py")

@@ -6,6 +6,7 @@ from operation.renames import renamed_commands, renamed_options
 
 from . import (
     agent_commands,
+    check_command,
     enrolment_commands,
     experiment_commands,
     model_commands,
@@ -23,7 +24,8 @@ def hospital() -> None:
 app.command()(enrolment_commands.init)
 app.command(cls=renamed_options({"--yes": "--fingerprint"}))(enrolment_commands.join)
 app.command("renew-transport-key")(enrolment_commands.renew_transport_key)
-app.command()(agent_commands.check)
+app.command()(check_command.check)
+app.command()(check_command.status)
 app.command()(agent_commands.serve)
 app.command(cls=renamed_options({"--through": "--via-socket"}))(agent_commands.connect)
 app.command()(experiment_commands.experiments)

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from lab.engine.private.budget import DELTA
 from lab.results.row import Row
 from lab.results.statistics import Spread
+from learning.privacy.accountant import geyer_epsilon
 
 EDGES = "↑ and ↓ mark the largest and the smallest learning rate of the grid"
 
@@ -33,10 +35,14 @@ def paper_text(row: Row) -> str:
 
 
 def epsilon_text(row: Row) -> str:
-    """Format what a patient or a hospital spends."""
-    if row.epsilon == "unbounded":
-        return "> 1000"
-    return "–" if row.epsilon is None else f"{row.epsilon:.4g}"
+    """Format what a patient or a hospital spends; beside the paper's mechanism, the paper's ε."""
+    if row.epsilon is None:
+        return "–"
+    text = "> 1000" if row.epsilon == "unbounded" else f"{row.epsilon:.4g}"
+    noise = row.settings.get("noise-multiplier")
+    if row.settings.get("privacy-unit") == "hospital" and noise:
+        text += f" (Geyer: {geyer_epsilon(noise, DELTA):.2g})"
+    return text
 
 
 def rates_text(row: Row) -> str:
