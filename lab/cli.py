@@ -215,14 +215,30 @@ def advise(
     classes: Annotated[
         int, typer.Option(min=0, help="Classes at each hospital; 0: all of them.")
     ] = 0,
+    private: Annotated[
+        bool, typer.Option(help="Patients are protected by differential privacy.")
+    ] = False,
     json_output: JsonOption = False,
 ) -> None:
     """Suggest settings to start with, and give the reasons."""
     from lab.advise import Case
     from lab.commands.advise_command import show_advice
 
-    case = Case(hospitals, examples, rounds=rounds, classes=classes)
+    case = Case(hospitals, examples, rounds=rounds, classes=classes, private=private)
     show_advice(case, json_output=json_output)
+
+
+@app.command()
+def attack(
+    picture: Annotated[
+        Path, typer.Option(help="PNG file for records beside their reconstructions.")
+    ] = Path("runs/attack.png"),
+    json_output: JsonOption = False,
+) -> None:
+    """Attack a study as a curious hospital would, with and without noise."""
+    from lab.commands.attack_command import show_attack  # imports torch
+
+    show_attack(picture=picture, json_output=json_output)
 
 
 @app.command()

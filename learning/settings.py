@@ -69,6 +69,37 @@ class TrainingSettings(SettingsGroup):
         advice="Drawn without replacement. A hospital with fewer examples uses all of them. Most "
         "of the paper's experiments use the whole set.",
     )
+    privacy_unit: Literal["none", "patient", "hospital"] = setting(
+        "none",
+        "whose data noise protects",
+        advice="`patient`: each patient's gradient is clipped and noise is added in every round. "
+        "`hospital`: the update of a leg is clipped and noise is added. See "
+        "[privacy.md](privacy.md).",
+    )
+    clip_norm: float = setting(
+        1.0,
+        "largest norm of a patient's gradient, or of a hospital's update (privacy-unit)",
+        gt=0,
+    )
+    noise_multiplier: float = setting(
+        0.0,
+        "noise of each release, as a multiple of clip-norm",
+        ge=0,
+    )
+    average_noise_multiplier: float = setting(
+        0.0,
+        "noise of a secure average that replaces that of its rounds; 0: it keeps theirs",
+        ge=0,
+        advice="As a multiple of what one patient can change in the sum. Needs secure averaging.",
+    )
+    nominal_patients: int = setting(
+        0,
+        "patients per hospital that sums of gradients are divided by (privacy-unit = patient)",
+        ge=0,
+        advice="The same for all hospitals, and not a count of anybody's patients: a count is "
+        "data. With it `batch-size` counts patients, drawn at the rate batch-size / "
+        "nominal-patients.",
+    )
     proximal_mu: float = setting(0.0, "strength of the pull towards the last aggregate", ge=0)
     precision: Literal["float32", "float64"] = setting(
         "float32",

@@ -172,6 +172,8 @@ class Trainer:
         `anchor` holds FedProx's anchor parameters; `None` disables the proximal term.
         """
         network = self.network
+        if network.settings.privacy_unit == "patient":
+            raise ModelError("privacy-unit = patient: the plain trainer clips no gradients")
         state = self._tensors(optimizer)
         pull = (
             self._tensors(anchor) if anchor is not None and network.settings.proximal_mu else None

@@ -7,6 +7,7 @@ from lab.results.origin import Results, origin
 from lab.results.row import Row, rows_of
 from lab.results.text import (
     EDGES,
+    epsilon_text,
     line,
     paper_text,
     rates_text,
@@ -110,6 +111,8 @@ def table(results: Results) -> Iterator[str]:
     balanced = results["judged"] == "balanced-accuracy"
     head = [*(["in"] if variants else []), "method", "last aggregate"]
     head += [*(["balanced"] if balanced else []), "mean over clients", "paper"]
+    private = any(row.epsilon is not None for row in rows)
+    head += ["ε"] if private else []
     head += ["learning rate", "aggregations", "models sent", "seconds"]
     yield line(*head)
     yield line(*["---"] * len(head))
@@ -120,6 +123,7 @@ def table(results: Results) -> Iterator[str]:
         cells += [
             spread_text(row.clients, row) if row.clients else "–",
             paper_text(row),
+            *([epsilon_text(row)] if private else []),
             rates_text(row),
             row.aggregations or "–",
             f"{row.messages:,}" if row.messages else "–",

@@ -1,10 +1,12 @@
 """The results of a comparison: a row for each method in each variant, and FedDC's gains."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
+from lab.engine.private.budget import run_epsilon
 from lab.experiments import PaperFigure
 from lab.experiments.definition import Values
 from lab.results.gains import gains
@@ -94,7 +96,17 @@ def _row(plan: SweepPlan, cell: Cell, records: Mapping[str, Record], size: Sizes
         test_size=size.test,
         pool_size=size.pool,
         overlap=size.overlap,
+        epsilon=_epsilon(plan, cell),
     )
+
+
+def _epsilon(plan: SweepPlan, cell: Cell) -> float | Literal["unbounded"] | None:
+    if cell.method.central:
+        return None
+    spent = run_epsilon(plan.final(cell, plan.seeds[0], plan.rates(cell)[0]).settings)
+    if spent is not None and math.isinf(spent):
+        return "unbounded"
+    return None if spent is None else round(spent, 3)
 
 
 def _paper(plan: SweepPlan, cell: Cell) -> PaperFigure | None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from lab.experiments import ExperimentError
 from lab.results.statistics import Spread
@@ -40,6 +40,9 @@ class Row:
     pool_size: int
     overlap: float
     """See `Sizes`."""
+
+    epsilon: float | Literal["unbounded"] | None = None
+    """What a patient, or a hospital, spends over the run at δ = 1e-5; None without a unit."""
 
     @property
     def headline(self) -> Spread | None:

@@ -169,6 +169,21 @@ class MethodSettings(SettingsGroup):
         advice="A model of p parameters needs (p + 2)^h hospitals.",
     )
 
+    target_epsilon: float = setting(
+        0.0,
+        "ε that the experiment may cost a patient; 0: given by noise-multiplier",
+        ge=0,
+        advice="Needs a `privacy-unit`. The noise is computed before the experiment begins. See "
+        "[privacy.md](privacy.md).",
+    )
+    target_delta: float = setting(
+        1e-5,
+        "δ of target-epsilon",
+        gt=0,
+        lt=1,
+        advice="Hospitals account with the `delta` of their own policy.",
+    )
+
     def to_schedule(self, route_seed: bytes) -> Schedule:
         """Return the legs of an experiment; a random schedule follows from the route seed."""
         return Schedule(

@@ -26,6 +26,7 @@ class Batched:
         self._spec = optimizer_spec(network.settings)
         self._stack, self._data = stack, data
         self._whole = _Models(stack)
+        self.state: dict[str, Tensor] = {}
 
     def train(self, work: Work, anchors: Anchors) -> LegMetrics:
         parts = [self._train_together(work, members, anchors) for members in self._groups(work)]
