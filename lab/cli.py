@@ -128,19 +128,39 @@ def report(
 @app.command(cls=_EXAMPLES)
 def bound(
     hospitals: Annotated[int, typer.Option(help="Members of the study, m.")],
-    examples: Annotated[int, typer.Option(help="Training examples per hospital, n.")],
+    examples: Annotated[int | None, typer.Option(help="Training examples per hospital, n.")] = None,
     epsilon: Annotated[float, typer.Option(help="Largest accepted error ε.")] = 0.05,
     delta: Annotated[float, typer.Option(help="Probability δ of a larger error.")] = 0.01,
     daisy_period: Annotated[int, typer.Option(help="Rounds between hand-overs, d.")] = 1,
+    parameters: Annotated[
+        int | None, typer.Option(help="Parameters of the model, to check the conditions.")
+    ] = None,
+    radon_iterations: Annotated[int, typer.Option(help="Iterations h of the Radon point.")] = 1,
+    visits: Annotated[
+        int | None, typer.Option(help="Hospitals to visit, k; default: from n, ε and δ.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of a chain; default: the bound as printed.")
+    ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Folder for the two figures of the analysis.")
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Compute the smallest aggregation period that Proposition 5 of the paper requires."""
+    """Compute how long chains must be: Proposition 5 of the paper, as printed and corrected."""
     from lab.commands.bound_command import question_of, show_bound  # imports matplotlib
 
-    question = question_of(hospitals, examples, epsilon, delta, daisy_period)
+    question = question_of(
+        hospitals,
+        examples,
+        epsilon,
+        delta,
+        daisy_period,
+        parameters=parameters,
+        iterations=radon_iterations,
+        visits=visits,
+        rounds=rounds,
+    )
     show_bound(question, figures=figures, json_output=json_output)
 
 
