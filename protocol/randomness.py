@@ -59,7 +59,10 @@ class TrainingStreams:
 
     def batch(self, round_: int, examples: int, size: int) -> NDArray[np.int64]:
         """Draw a round's mini-batch without replacement."""
-        return draw_batches(self.seed, [(self.position, round_)], examples, size)[0]
+        batch: NDArray[np.int64] = draw_batches(
+            self.seed, [(self.position, round_)], examples, size
+        )[0]
+        return batch
 
     def dropout_seed(self, round_: int) -> int:
         """Return the seed of a round's dropout."""

@@ -97,6 +97,10 @@ class Aggregation:
         """Return the aggregate of the leg's models, without models that are not finite."""
         usable = self._usable(stack, work)
         slots, hospitals, weights = work.slots[usable], work.hospitals[usable], weights[usable]
+        if self._takes_points and not self.one_by_one:
+            return self.wrapped.aggregate_points(
+                _points(stack, slots), weights, _mean_buffers(stack, slots, weights)
+            )
         losses, accuracies = (column[usable] for column in metrics.in_order())
         if self._takes_mean and not self.one_by_one:
             fractions = weights / weights.sum()
@@ -114,10 +118,6 @@ class Aggregation:
                     accuracy=float(fractions @ accuracies),
                 )
             ]
-        elif self._takes_points and not self.one_by_one:
-            return self.wrapped.aggregate_points(
-                _points(stack, slots), weights, _mean_buffers(stack, slots, weights / weights.sum())
-            )
         else:
             self._configure(work.hospitals)
             contributions = [
@@ -200,10 +200,10 @@ def _mean(stack: Stack, slots: Positions, fractions: NDArray[np.float64]) -> Mod
     return ModelState(parameters, _mean_buffers(stack, slots, fractions))
 
 
-def _mean_buffers(stack: Stack, slots: Positions, fractions: NDArray[np.float64]) -> Arrays:
+def _mean_buffers(stack: Stack, slots: Positions, weights: NDArray[np.float64]) -> Arrays:
     buffers: Arrays = {}
     for name, tensor in stack.buffers.items():
-        mean = _average(tensor, slots, fractions, torch.float64)
+        mean = _average(tensor, slots, weights / weights.sum(), torch.float64)
         whole = mean if tensor.is_floating_point() else mean.round()
         buffers[name] = whole.to(tensor.dtype).cpu().numpy()
     return buffers

@@ -1,7 +1,7 @@
 """Models as points in space and back: what robust aggregation computes with."""
 
 from logging import WARNING
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
@@ -13,7 +13,6 @@ from operation.flower.logger import log
 FloatArray = NDArray[np.float64]
 
 
-@runtime_checkable
 class PointAggregator(Protocol):
     """A strategy that can also aggregate models given as the rows of a table."""
 

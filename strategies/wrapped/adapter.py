@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import WARNING
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -126,10 +126,7 @@ class Wrapped:
         For this project's own aggregators and shared first models. The columns are the current
         model's parameters in their order.
         """
-        strategy = self.strategy
-        if not isinstance(strategy, PointAggregator) or self._without_model:
-            raise TypeError(f"{type(strategy).__name__} does not aggregate points")
-        point = strategy.aggregate_points(self._round, points, weights)
+        point = cast(PointAggregator, self.strategy).aggregate_points(self._round, points, weights)
         self._round += 1
         parameters: Arrays = {}
         start = 0
