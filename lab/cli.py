@@ -45,7 +45,11 @@ def run(
         list[str] | None, typer.Argument(help="Experiments or ablations, see `feddc lab list`.")
     ] = None,
     preset: Annotated[
-        str, typer.Option(help="laptop: minutes on two cores; full: the paper's sizes.")
+        str,
+        typer.Option(
+            help="laptop: a demonstration of minutes; desk: the paper's regime, 5 minutes to "
+            "hours on two cores; full: the paper's sizes."
+        ),
     ] = "laptop",
     methods: Annotated[
         str | None, typer.Option(help="Methods to compare, comma-separated; default: all.")

@@ -20,16 +20,23 @@ class Metrics:
     balanced_accuracy: float
 
 
+@dataclass(frozen=True)
+class BinaryMetrics:
+    """Figures for two classes, of which the second (label 1) is the finding.
+
+    Sensitivity and specificity are those of the model's own decision. AUC is the probability that
+    an example with the finding has the larger score than one without; ties count half.
+    """
+
+    auc: float
+    sensitivity: float
+    specificity: float
+
+
 @torch.no_grad()
 def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) -> Metrics:
     """Evaluate in eval mode: BatchNorm uses its running statistics, not the test batch's."""
-    training = module.training
-    module.eval()
-    try:
-        batches = torch.split(features, _BATCH)
-        outputs = torch.cat([module(batch) for batch in batches]).to(torch.float64)
-    finally:
-        module.train(training)
+    outputs = _outputs(module, features)
     hits = (predictions(outputs) == labels).cpu().numpy()
     truth = labels.cpu().numpy()
     per_class = [float(hits[truth == label].mean()) for label in np.unique(truth)]
@@ -38,3 +45,36 @@ def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) ->
         accuracy=float(hits.mean()),
         balanced_accuracy=float(np.mean(per_class)),
     )
+
+
+@torch.no_grad()
+def evaluate_binary(module: nn.Module, features: Tensor, labels: Tensor) -> BinaryMetrics | None:
+    """Evaluate in eval mode; None where the examples do not have exactly the labels 0 and 1."""
+    if torch.unique(labels).tolist() != [0, 1]:
+        return None
+    outputs = _outputs(module, features)
+    if outputs.shape[-1] > 2:
+        return None
+    scores = outputs[:, 0] if outputs.shape[-1] == 1 else outputs[:, 1] - outputs[:, 0]
+    found = labels == 1
+    with_finding = scores[found].sort().values
+    without = scores[~found].sort().values
+    below = torch.searchsorted(without, with_finding, right=False)
+    up_to = torch.searchsorted(without, with_finding, right=True)
+    wins = (below + up_to).to(torch.float64).sum() / 2
+    predicted = predictions(outputs) == 1
+    return BinaryMetrics(
+        auc=float(wins / (len(with_finding) * len(without))),
+        sensitivity=float(predicted[found].to(torch.float64).mean()),
+        specificity=float((~predicted[~found]).to(torch.float64).mean()),
+    )
+
+
+def _outputs(module: nn.Module, features: Tensor) -> Tensor:
+    training = module.training
+    module.eval()
+    try:
+        batches = torch.split(features, _BATCH)
+        return torch.cat([module(batch) for batch in batches]).to(torch.float64)
+    finally:
+        module.train(training)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from . import optimizers
 from .data import Examples
 from .losses import loss_of, predictions
-from .metrics import Metrics, evaluate
+from .metrics import BinaryMetrics, Metrics, evaluate, evaluate_binary
 from .models import ModelError, build
 from .optimizers import OptimizerSpec
 from .settings import TrainingSettings
@@ -100,6 +100,10 @@ class Network:
 
     def evaluate(self, features: Tensor, labels: Tensor) -> Metrics:
         return evaluate(self.module, features, labels, self.settings.loss)
+
+    def evaluate_binary(self, features: Tensor, labels: Tensor) -> BinaryMetrics | None:
+        """Return AUC, sensitivity and specificity where there are two classes."""
+        return evaluate_binary(self.module, features, labels)
 
     def _check_outputs(self, task: TaskSpec) -> None:
         """Raise a ModelError if the loss does not fit the network's outputs."""

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import click
 import typer
@@ -38,7 +38,7 @@ def requests_of(
 ) -> list[Request]:
     """Build the requests from the options; wrong options are usage errors."""
     if preset not in get_args(PresetName):
-        raise click.UsageError(f"--preset must be laptop or full, got {preset!r}")
+        raise click.UsageError(f"--preset must be laptop, desk or full, got {preset!r}")
     only = tuple(name.strip() for name in (methods or "").split(",") if name.strip())
     if methods is not None and not only:
         raise click.UsageError("--methods is empty: leave it out to compare all")
@@ -56,7 +56,9 @@ def requests_of(
             experiments = [load_experiment(name) for name in dict.fromkeys(names)]
         if run_dir is not None and len(experiments) > 1:
             raise click.UsageError("--run-dir is for one experiment at a time")
-        name: PresetName = "full" if preset == "full" else "laptop"
+        name = cast(PresetName, preset)
+        for experiment in experiments:
+            experiment.preset(name)
         return [Request(experiment, name, only, seeds) for experiment in experiments]
     except (ExperimentError, *INPUT_ERRORS) as error:
         raise click.UsageError(str(error)) from error

@@ -5,11 +5,11 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from learning.models.interface import Model, Shape, image_shape
+from learning.models.interface import Model, Option, Shape, image_shape, layer_sizes
 
 
-def resnet_small(shape: Shape, classes: int) -> nn.Module:
-    """Return a residual network of three stages with 16, 32 and 64 filters.
+def resnet_small(shape: Shape, classes: int, *, filters: tuple[int, ...]) -> nn.Module:
+    """Return a residual network of three stages, by default with 16, 32 and 64 filters.
 
     The text says three blocks (app. Averaging round experiment); the experiment's 175 818 trainable
     parameters are those of ResNet18's two basic blocks per stage, with a bias in every convolution
@@ -23,16 +23,17 @@ def resnet_small(shape: Shape, classes: int) -> nn.Module:
     """
     # Two halvings must leave 2×2 pixels: BatchNorm has no variance of a single value.
     channels, _, _ = image_shape("resnet-small", shape, smallest=8)
+    first, second, third = filters
     layers: dict[str, nn.Module] = {
-        "conv": nn.Conv2d(channels, 16, kernel_size=3, padding=1),
-        "norm": nn.BatchNorm2d(16),
+        "conv": nn.Conv2d(channels, first, kernel_size=3, padding=1),
+        "norm": nn.BatchNorm2d(first),
         "relu": nn.ReLU(),
-        "stage1": nn.Sequential(_BasicBlock(16, 16), _BasicBlock(16, 16)),
-        "stage2": nn.Sequential(_BasicBlock(16, 32, stride=2), _BasicBlock(32, 32)),
-        "stage3": nn.Sequential(_BasicBlock(32, 64, stride=2), _BasicBlock(64, 64)),
+        "stage1": nn.Sequential(_BasicBlock(first, first), _BasicBlock(first, first)),
+        "stage2": nn.Sequential(_BasicBlock(first, second, stride=2), _BasicBlock(second, second)),
+        "stage3": nn.Sequential(_BasicBlock(second, third, stride=2), _BasicBlock(third, third)),
         "pool": nn.AdaptiveAvgPool2d(1),
         "flatten": nn.Flatten(),
-        "output": nn.Linear(64, classes),
+        "output": nn.Linear(third, classes),
     }
     return _initialised(nn.Sequential(OrderedDict(layers)))
 
@@ -60,7 +61,7 @@ class _BasicBlock(nn.Module):
         self.conv2 = nn.Conv2d(outputs, outputs, kernel_size=3, padding=1)
         self.norm2 = nn.BatchNorm2d(outputs)
         self.shortcut: nn.Module = nn.Identity()
-        if inputs != outputs:
+        if inputs != outputs or stride != 1:
             self.shortcut = nn.Sequential(
                 nn.Conv2d(inputs, outputs, kernel_size=1, stride=stride), nn.BatchNorm2d(outputs)
             )
@@ -81,5 +82,16 @@ def _initialised(network: nn.Module) -> nn.Module:
     return network
 
 
-RESNET_SMALL = Model(name="resnet-small", options=(), create=resnet_small)
+RESNET_SMALL = Model(
+    name="resnet-small",
+    options=(
+        Option(
+            "filters",
+            default=(16, 32, 64),
+            meaning="filters of the three stages",
+            check=layer_sizes(least=3, most=3),
+        ),
+    ),
+    create=resnet_small,
+)
 RESNET18 = Model(name="resnet18", options=(), create=resnet18)
