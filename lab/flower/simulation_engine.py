@@ -169,7 +169,9 @@ class _SimulationProcess:
 
     def check(self) -> None:
         now = self._clock.now()
-        if not process_group.VISIBLE or now - self._looked < _LOOK_SECONDS:
+        # Look at every call until it has been seen: a process killed before that is not missed.
+        pause = _LOOK_SECONDS if self._seen else 0.0
+        if not process_group.VISIBLE or now - self._looked < pause:
             return
         self._looked = now
         if any("flwr-simulation" in line for line in process_group.command_lines(self._home)):

@@ -144,6 +144,7 @@ def _signed_leg(experiment: Experiment) -> bytes:
 def test_a_killed_agent_comes_back_and_repeats_its_leg(
     enrolled: Enrolled, serve: Callable[[Enrolled], AbstractContextManager[Agent]]
 ) -> None:
+    enrolled.set("plain-aggregation", "true")  # one hospital's model is compared below
     experiment = _experiment(enrolled)
     set_up, leg = _signed_set_up(experiment), _signed_leg(experiment)
     with ThreadPoolExecutor() as threads:

@@ -205,15 +205,26 @@ def test_a_simulation_process_that_dies_ends_the_run_with_an_error(
         stub(tmp_path, watch)
 
 
+def test_a_simulation_process_that_lives_for_less_than_two_seconds_is_missed(
+    tmp_path: Path,
+) -> None:
+    clock = FakeClock()
+    simulation = _SimulationProcess(tmp_path, clock)
+    process = _stand_in(tmp_path)
+    clock.sleep(0.1)
+    simulation.check()
+    process.kill()
+    process.communicate()
+
+    clock.sleep(6)
+    with pytest.raises(EngineError, match="process was killed"):
+        simulation.check()
+
+
 def test_a_killed_simulation_process_is_missed_after_five_seconds(tmp_path: Path) -> None:
     clock = FakeClock()
     simulation = _SimulationProcess(tmp_path, clock)
-    process = subprocess.Popen(
-        [sys.executable, "-c", "input()", "flwr-simulation"],
-        env=os.environ | {"FLWR_HOME": str(tmp_path)},
-        stdin=subprocess.PIPE,
-    )
-    wait_until(lambda: len(process_group.command_lines(tmp_path)) == 1)
+    process = _stand_in(tmp_path)
     clock.sleep(100)
     simulation.check()  # it is there
     process.kill()
@@ -252,6 +263,17 @@ def test_what_the_watcher_raises_ends_the_run(tmp_path: Path, stub: Callable[...
 
     assert not Path(homes[0]).exists()
     assert process_group.command_lines(Path(homes[0])) == []
+
+
+def _stand_in(home: Path) -> "subprocess.Popen[bytes]":
+    """Start a process that looks like the simulation's."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "input()", "flwr-simulation"],
+        env=os.environ | {"FLWR_HOME": str(home)},
+        stdin=subprocess.PIPE,
+    )
+    wait_until(lambda: len(process_group.command_lines(home)) == 1)
+    return process
 
 
 def _kill_child(name: str) -> list[int]:
