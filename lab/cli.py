@@ -82,6 +82,12 @@ def run(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Concurrent trainings; default: one per core.")
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Train on a running Ray cluster; auto: this machine's."
+        ),
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Compare all methods on experiments of the paper, or on your own data.
@@ -101,7 +107,11 @@ def run(
         assignments=settings,
         run_dir=run_dir,
     )
-    raise typer.Exit(run_all(requests, run_dir=run_dir, workers=workers, json_output=json_output))
+    if ray and workers:
+        raise typer.BadParameter("--workers is for this machine: a Ray cluster has its own size")
+    raise typer.Exit(
+        run_all(requests, run_dir=run_dir, workers=workers, json_output=json_output, ray=ray)
+    )
 
 
 @app.command()

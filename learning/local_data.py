@@ -73,7 +73,8 @@ def _folder(local: LocalSettings) -> Path | None:
 def _options(
     local: LocalSettings, *, classes: tuple[str, ...] = (), standardise: bool = True
 ) -> DataOptions:
-    if local.dataset in _OF_ONE_SIZE and (local.image_size or local.image_mode != "auto"):
+    resized = local.image_size and local.dataset != "cifar10"  # which takes 16 and 8
+    if local.dataset in _OF_ONE_SIZE and (resized or local.image_mode != "auto"):
         raise DataError(
             f"image-size and image-mode have no effect on dataset = {local.dataset}: leave them out"
         )

@@ -103,6 +103,8 @@ def _copy_results(folder: RunFolder, place: Path) -> None:
     kept = readme_curves(folder.read("curves.json")["curves"]) if is_readmes else []
     there = [plot.name for plot in sorted(folder.path.glob("*.png"))]
     usual = [plot for plot in there if plot == "variants.png"] or there[:1]
+    if results["preset"] != "laptop":
+        usual = there
     wanted = folder.request().experiment.plots
     plots = [plot for plot in wanted if plot in there] or usual
     place.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import cast, get_args
 
@@ -18,6 +19,7 @@ from lab.results.result import results
 from lab.results.table import show
 from lab.sweep import Record, Request, RunFolder, Stopped, SweepPlan, sweep
 from lab.sweep.pool import INPUT_ERRORS, SweepFailed
+from lab.sweep.ray_pool import ray_pool
 from lab.sweep.ready import ready
 from lab.sweep.sweep import left
 from lab.sweep.sweep_progress import shown_progress
@@ -65,7 +67,12 @@ def requests_of(
 
 
 def run_all(
-    requests: list[Request], *, run_dir: Path | None, workers: int | None, json_output: bool
+    requests: list[Request],
+    *,
+    run_dir: Path | None,
+    workers: int | None,
+    json_output: bool,
+    ray: str | None = None,
 ) -> int:
     """Run the comparisons one after the other; return the exit code."""
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -73,13 +80,20 @@ def run_all(
     made = []
     try:
         plans = [ready(request) for request in requests]
-        with shown_progress(errors) as watch, leg_by_leg() as stop:
+        with (
+            shown_progress(errors) as watch,
+            leg_by_leg() as stop,
+            ray_pool(ray) if ray else nullcontext() as cluster,
+        ):
+            if cluster is not None:
+                for plan in plans:
+                    cluster.check(plan)
             for plan in plans:
                 watch.expect(plan, *left(plan, {}))
             for plan in plans:
                 folder = RunFolder.for_request(plan.request, run_dir)
                 with folder.used_for(plan.request):
-                    sweep(plan, folder, watcher=watch, stop=stop, workers=workers)
+                    sweep(plan, folder, watcher=watch, stop=stop, workers=workers, cluster=cluster)
                     made.append(write(plan, folder))
     except (ExperimentError, *INPUT_ERRORS) as error:
         typer.echo(f"feddc: {error}", err=True)

@@ -95,6 +95,10 @@ class Aggregation:
         metrics: LegMetrics,
     ) -> ModelState:
         """Return the aggregate of the leg's models, without models that are not finite."""
+        if self._takes_points and not self.one_by_one and not stack.buffers:
+            points = _points(stack, work.slots)
+            if np.isfinite(points).all():  # cheaper than looking at each tensor
+                return self.wrapped.aggregate_points(points, weights, {})
         usable = self._usable(stack, work)
         slots, hospitals, weights = work.slots[usable], work.hospitals[usable], weights[usable]
         if self._takes_points and not self.one_by_one:

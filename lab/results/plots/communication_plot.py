@@ -97,7 +97,8 @@ def _over_rounds(title: str, metric: str, rows: list[Row], curves: Curves, path:
 def _against_cost(title: str, metric: str, rows: list[Row], curves: Curves, path: Path) -> Path:
     """Draw test accuracy against the number of aggregations, and against the models sent."""
     figure = Figure(figsize=(10, 5.8), dpi=120, layout="constrained")
-    panels, above = _panels(figure, rows, curves)
+    senders = {row.method for row in rows if row.messages}
+    panels, above = _panels(figure, rows, [c for c in _main(curves) if c["method"] in senders])
     styles = dict(styled(rows))
     for curve in _main(curves):
         row = next(row for row in rows if row.method == curve["method"])
