@@ -84,6 +84,7 @@ benchmarks: install ## every benchmark, one JSON line each
 	$(BIN)/python -m benchmarks.scaling --json
 	$(BIN)/python -m benchmarks.plain --json
 	$(BIN)/python -m benchmarks.flood --json
+	$(BIN)/python -m benchmarks.data --json
 
 results: install ## regenerate docs/results.md, docs/when-it-helps.md and the README's plot from docs/results
 	$(BIN)/feddc lab report

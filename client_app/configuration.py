@@ -14,6 +14,7 @@ from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
 
 from client_app.hospital.agreement.policy import Policy
+from learning.data.tables.local_columns import LocalColumn
 from learning.settings import LocalSettings
 from operation.config import SettingsError, SettingsGroup
 from protocol.study.names import check_member_name
@@ -50,6 +51,9 @@ class DataSection(LocalSettings):
     standardise: bool = Field(
         True, description="csv: scale to mean 0, deviation 1; false if the study agreed on a scale"
     )
+    columns: dict[str, LocalColumn] = Field(
+        default={}, description="this hospital's names, levels and units for the codebook's columns"
+    )
 
 
 class AgentSection(SettingsGroup):
@@ -77,6 +81,8 @@ _SIMULATION_ONLY: Mapping[str, frozenset[str]] = {
             "classes-per-hospital",
             "skew-small-fraction",
             "skew-min-examples",
+            "codebook",
+            "cache-dir",
         }
     ),
     "policy": frozenset({"any-model", "hand-on-diverged", "sealed"}),
@@ -87,6 +93,15 @@ _SECTIONS: Mapping[str, type[SettingsGroup]] = {
     "policy": Policy,
     "agent": AgentSection,
 }
+
+
+_COLUMNS_EXAMPLE = """
+# With a codebook, write one such section for each column that has another name, unit or other
+# words here. `factor`: local numbers times this are in the codebook's unit.
+# [data.columns.creatinine]
+# column = "Kreatinin"
+# factor = 88.4
+# levels = { "m" = "male", "w" = "female" }""".splitlines()
 
 
 @dataclass(frozen=True)
@@ -163,17 +178,27 @@ def template(name: str, study: str = "", group: str = "") -> str:
             # JSON writes strings, numbers, booleans and lists as TOML does.
             lines += [f"# {field.description}"] if field.description else []
             lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+        lines += _COLUMNS_EXAMPLE if section == "data" else []
     return "\n".join(lines) + "\n"
 
 
 def _keys(section: str, model: type[SettingsGroup]) -> list[tuple[str, FieldInfo]]:
     skipped = _SIMULATION_ONLY.get(section, frozenset())
     pairs = ((str(field.alias), field) for field in model.model_fields.values())
-    return [(key, field) for key, field in pairs if key not in skipped]
+    return [(key, field) for key, field in pairs if key not in skipped | {"columns"}]
 
 
 def _section(name: str, values: Mapping[str, Any], path: Path) -> SettingsGroup:
-    section = values.get(name, {})
+    section = dict(values.get(name, {}))
     for key in section.keys() & _SIMULATION_ONLY.get(name, frozenset()):
         raise SettingsError(f"{key} is for simulated hospitals only ({path}, [{name}])")
+    columns = section.get("columns", {}) if name == "data" else {}
+    if isinstance(columns, dict) and columns:
+        section["columns"] = {
+            column: LocalColumn.parse(
+                entry if isinstance(entry, dict) else {},
+                source=f"{path}, [data.columns.{column}]",
+            )
+            for column, entry in columns.items()
+        }
     return _SECTIONS[name].parse(section, source=f"{path}, [{name}]")

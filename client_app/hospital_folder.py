@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from operation import files
+from protocol.codebook import Codebook, CodebookError
 from protocol.sealing.keys import Identity, InvalidKey
 from protocol.study.connection import Connection, ConnectionFileError
 from protocol.study.roster import Roster, RosterError
@@ -36,12 +37,30 @@ class HospitalFolder:
         return self.state / "roster"
 
     @property
+    def codebook_file(self) -> Path:
+        return self.state / "codebook"
+
+    @property
+    def held_out_file(self) -> Path:
+        return self.state / "held-out.json"
+
+    @property
     def store_file(self) -> Path:
         return self.state / "memory.sqlite"
 
     @property
     def decisions_file(self) -> Path:
         return self.state / "decisions.json"
+
+    @property
+    def models(self) -> Path:
+        """The final models of closed experiments, each with its evaluation."""
+        return self.path / "models"
+
+    @property
+    def image_cache(self) -> Path:
+        """Medical images as they are trained on, for the next start."""
+        return self.state / "images"
 
     @property
     def transport(self) -> Path:
@@ -93,6 +112,22 @@ class HospitalFolder:
             raise FolderError(
                 f"{self.roster_file}: {_reason(error)}; remove it and run `feddc hospital join`"
             ) from error
+
+    def codebook(self, roster: Roster) -> Codebook | None:
+        """Return the pinned codebook, which the roster's coordinator signed, or None."""
+        try:
+            return Codebook.from_signed(self.codebook_file.read_bytes(), roster.coordinator)
+        except FileNotFoundError:
+            return None
+        except (OSError, CodebookError) as error:
+            raise FolderError(
+                f"{self.codebook_file}: {_reason(error)}; nothing is trained with it: remove it "
+                "and run `feddc hospital join` with the codebook that came with the roster"
+            ) from error
+
+    def pin_codebook(self, signed: bytes) -> None:
+        """Replace the pinned codebook by another signed one, atomically."""
+        files.replace(self.codebook_file, signed, mode=0o600)
 
     def pin(self, signed: bytes) -> None:
         """Replace the pinned roster by another signed one, atomically."""

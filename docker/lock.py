@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "requirements"
-NAMES = ("training", "courier", "coordinator", "build", "sbom")
+NAMES = ("training", "readers", "courier", "coordinator", "build", "sbom")
 WITH_TORCH = ("training",)
 PYTHON = "3.11"  # the images'
 # For torch.compile, which nothing here uses: a gigabyte that no image has.

@@ -36,3 +36,14 @@ def predictions(outputs: Tensor) -> Tensor:
     if outputs.shape[-1] == 1:
         return (outputs.squeeze(-1) > 0).to(torch.int64)
     return outputs.argmax(-1)
+
+
+def probabilities(outputs: Tensor) -> Tensor:
+    """Return the probability of each class: softmax, or the logistic function of a single margin.
+
+    Hinge loss trains margins, not probabilities: they rank examples, but are not calibrated.
+    """
+    if outputs.shape[-1] == 1:
+        second = torch.sigmoid(outputs.to(torch.float64))
+        return torch.cat([1 - second, second], dim=-1)
+    return torch.softmax(outputs.to(torch.float64), dim=-1)

@@ -21,6 +21,15 @@ class Metrics:
 
 
 @dataclass(frozen=True)
+class ClassCounts:
+    """The mean loss, and by class: how many examples there are, and how many are correct."""
+
+    loss: float
+    examples: tuple[int, ...]
+    correct: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class BinaryMetrics:
     """Figures for two classes, of which the second (label 1) is the finding.
 
@@ -33,10 +42,9 @@ class BinaryMetrics:
     specificity: float
 
 
-@torch.no_grad()
 def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) -> Metrics:
     """Evaluate in eval mode: BatchNorm uses its running statistics, not the test batch's."""
-    outputs = _outputs(module, features)
+    outputs = outputs_of(module, features)
     hits = (predictions(outputs) == labels).cpu().numpy()
     truth = labels.cpu().numpy()
     per_class = [float(hits[truth == label].mean()) for label in np.unique(truth)]
@@ -47,12 +55,25 @@ def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) ->
     )
 
 
+def count_correct(
+    module: nn.Module, features: Tensor, labels: Tensor, loss: Loss, classes: int
+) -> ClassCounts:
+    """Evaluate in eval mode, and count by class."""
+    outputs = outputs_of(module, features)
+    right = labels[predictions(outputs) == labels]
+
+    def counted(chosen: Tensor) -> tuple[int, ...]:
+        return tuple(np.bincount(chosen.cpu().numpy(), minlength=classes).tolist())
+
+    return ClassCounts(float(loss_of(loss, outputs, labels)), counted(labels), counted(right))
+
+
 @torch.no_grad()
 def evaluate_binary(module: nn.Module, features: Tensor, labels: Tensor) -> BinaryMetrics | None:
     """Evaluate in eval mode; None where the examples do not have exactly the labels 0 and 1."""
     if torch.unique(labels).tolist() != [0, 1]:
         return None
-    outputs = _outputs(module, features)
+    outputs = outputs_of(module, features)
     if outputs.shape[-1] > 2:
         return None
     scores = outputs[:, 0] if outputs.shape[-1] == 1 else outputs[:, 1] - outputs[:, 0]
@@ -70,11 +91,12 @@ def evaluate_binary(module: nn.Module, features: Tensor, labels: Tensor) -> Bina
     )
 
 
-def _outputs(module: nn.Module, features: Tensor) -> Tensor:
+@torch.no_grad()
+def outputs_of(module: nn.Module, features: Tensor) -> Tensor:
+    """Return a module's outputs in eval mode, in float64."""
     training = module.training
     module.eval()
     try:
-        batches = torch.split(features, _BATCH)
-        return torch.cat([module(batch) for batch in batches]).to(torch.float64)
+        return torch.cat([module(part) for part in torch.split(features, _BATCH)]).to(torch.float64)
     finally:
         module.train(training)

@@ -139,7 +139,51 @@ class LocalSettings(SettingsGroup):
         advice="For the first three. `auto`: grey for `brain-mri` and `chest-xray`, and for a "
         "folder in which all images are grey.",
     )
-    label_column: str = setting("label", "column with the class (csv)", values="a column")
+    label_column: str = setting(
+        "label", "column with the class (csv, medical-folder)", values="a column"
+    )
+    labels: str = setting(
+        "",
+        "table of the images' labels, from their folder (medical-folder)",
+        values="a csv, xlsx or Parquet file",
+        advice="Empty: `labels.csv` (`.xlsx`, `.parquet`) in the folder; without one, its folders "
+        "are the classes.",
+    )
+    label_key: Literal["auto", "file", "series", "accession", "study", "patient"] = setting(
+        "auto",
+        "what tells which image a row of labels is about (medical-folder)",
+        advice="`auto`: the most precise that the table has a column for, in this order: `file`, "
+        "`series`, `accession`, `study`, `patient`.",
+    )
+    key_column: str = setting(
+        "",
+        "column of the labels with it; empty: found by its name (medical-folder)",
+        values="a column",
+        advice="Only with `label-key`.",
+    )
+    unlabelled: Literal["refuse", "leave-out"] = setting(
+        "refuse", "what happens to images without exactly one label (medical-folder)"
+    )
+    unreadable: int = setting(
+        0,
+        "damaged files that may be left out (medical-folder)",
+        ge=0,
+        advice="With more of them the data are refused, and all are listed.",
+    )
+    codebook: str = setting(
+        "",
+        "codebook.toml that says what an image is; empty: a grey slice (medical-folder)",
+        values="a file",
+        advice="For volumes, Hounsfield units and spacing. A real hospital uses the codebook that "
+        "it pinned when it joined.",
+    )
+    cache_dir: str = setting(
+        "",
+        "folder that keeps decoded images for the next start; empty: none (medical-folder)",
+        values="a folder",
+        advice="They are patients' images, readable for this user only. A real hospital keeps them "
+        "in its state folder, wherever this points.",
+    )
     group_column: str = setting(
         "auto",
         'column whose groups are never split; "none" disables',

@@ -11,8 +11,16 @@ from torch import Tensor, nn
 
 from . import optimizers
 from .data import Examples
-from .losses import loss_of, predictions
-from .metrics import BinaryMetrics, Metrics, evaluate, evaluate_binary
+from .losses import loss_of, predictions, probabilities
+from .metrics import (
+    BinaryMetrics,
+    ClassCounts,
+    Metrics,
+    count_correct,
+    evaluate,
+    evaluate_binary,
+    outputs_of,
+)
 from .models import ModelError, build
 from .optimizers import OptimizerSpec
 from .settings import TrainingSettings
@@ -64,6 +72,7 @@ class Network:
             seed=seed,
         )
         self.settings = settings
+        self.task = task
         self.device = torch.device(device)
         self.dtype = torch.float64 if settings.precision == "float64" else torch.float32
         self.module: nn.Module = module.to(self.device, self.dtype).to(memory_format=memory_format)
@@ -104,6 +113,16 @@ class Network:
     def evaluate_binary(self, features: Tensor, labels: Tensor) -> BinaryMetrics | None:
         """Return AUC, sensitivity and specificity where there are two classes."""
         return evaluate_binary(self.module, features, labels)
+
+    def count_correct(self, features: Tensor, labels: Tensor, classes: int) -> ClassCounts:
+        return count_correct(self.module, features, labels, self.settings.loss, classes)
+
+    def probabilities(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the probability of each class for examples, in eval mode."""
+        if not len(features):
+            return np.zeros((0, self.task.classes))
+        given = torch.from_numpy(features).to(self.device, self.dtype)
+        return probabilities(outputs_of(self.module, given)).cpu().numpy()
 
     def _check_outputs(self, task: TaskSpec) -> None:
         """Raise a ModelError if the loss does not fit the network's outputs."""
@@ -147,7 +166,7 @@ class Trainer:
         self._features, self._labels = network.tensors(examples)
         self._streams = streams
         self._spec = optimizer_spec(network.settings)
-        self.optimizer_layout = _layout(optimizers.initial_state(self._spec, network.parameters))
+        self.optimizer_layout = optimizer_state_layout(network)
 
     def fresh_optimizer(self) -> Arrays:
         """Return the optimiser's state before its first step; empty for plain SGD."""
@@ -241,6 +260,11 @@ def optimizer_spec(settings: TrainingSettings) -> OptimizerSpec:
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
     )
+
+
+def optimizer_state_layout(network: Network) -> Layout:
+    """Return the optimiser's state that travels with a model: names, shapes and types."""
+    return _layout(optimizers.initial_state(optimizer_spec(network.settings), network.parameters))
 
 
 def _copies(tensors: Mapping[str, Tensor]) -> Arrays:

@@ -1,5 +1,6 @@
-"""Free disk space, and what an experiment needs of it."""
+"""Free disk space, what an experiment needs of it, and disks that are full."""
 
+import errno
 import shutil
 from pathlib import Path
 from typing import Literal
@@ -17,3 +18,28 @@ def verdict(free: int) -> Literal["fine", "warning", "wrong"]:
     if free < TOO_FEW_BYTES:
         return "wrong"
     return "warning" if free < LOW_BYTES else "fine"
+
+
+class DiskFull(OSError):
+    """There is no space left for a file; nothing of it was kept."""
+
+    def __init__(self, path: Path, needed: int) -> None:
+        super().__init__(errno.ENOSPC, "no space left", str(path))
+        self._needed = needed
+
+    def __str__(self) -> str:
+        return f"no space left for {self.filename}: {byte_size(self._needed)} are needed"
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether an operation failed because a disk, or a user's part of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def byte_size(count: float) -> str:
+    """Format a number of bytes, e.g. `4.2 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

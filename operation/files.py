@@ -5,23 +5,40 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from operation.disk_space import DiskFull, is_full
+
 _ZEROS = bytes(1 << 20)
 
 
 def write_new(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Write a file that does not exist yet; an existing one is never overwritten."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        os.fchmod(descriptor, mode)  # whatever the umask
-        file.write(data)
-        file.flush()
-        os.fsync(descriptor)
+    """Write a file that does not exist yet; an existing one is never overwritten.
+
+    DiskFull says which file did not fit, and how much space it needs.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, mode)  # whatever the umask
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+        except OSError:
+            path.unlink()
+            raise
+    except OSError as error:
+        if is_full(error):
+            raise DiskFull(path, len(data)) from error
+        raise
 
 
 def replace(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     """Write a file in place of an earlier one; a reader sees the old content or the new."""
     draft = _draft(path)
-    write_new(draft, data, mode=mode)
+    try:
+        write_new(draft, data, mode=mode)
+    except DiskFull as error:
+        raise DiskFull(path, len(data)) from error
     draft.replace(path)
     sync_folder(path.parent)
 

@@ -11,6 +11,8 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from operation.disk_space import DiskFull
+from operation.disk_space import byte_size as byte_size
 from operation.foreign_text import printable
 
 _WIDTH_OF_A_FILE = 160
@@ -23,7 +25,7 @@ def exit_on_error(
     """Print an expected error as one line and exit, instead of showing a traceback.
 
     `refusals` exit with code 1, `errors` and any OSError with code 2. The message of an OSError
-    adds which `user` should run the command.
+    adds which `user` should run the command, or that the disk is full.
     """
     try:
         yield
@@ -31,6 +33,8 @@ def exit_on_error(
         fail(1, str(error))
     except errors as error:
         fail(2, str(error))
+    except DiskFull as error:
+        fail(2, f"{error}; free some space there")
     except OSError as error:
         fail(2, f"{error.filename}: {error.strerror}; run this command as {user}")
 
@@ -68,15 +72,6 @@ class _PlainConsole(Console):
             text, style, control = segment
             shown = text if control else printable(text, lines=True, limit=None)
             yield Segment(shown, style, control)
-
-
-def byte_size(count: float) -> str:
-    """Format a number of bytes, e.g. `4.2 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
 
 
 def counted(count: int, noun: str) -> str:

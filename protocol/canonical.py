@@ -45,10 +45,17 @@ def first_problem(error: ValidationError, *, whole: str = "") -> str:
 
     Names of unknown fields and tags are the sender's: they are spelled out and cut off.
     """
-    problem = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in problem["loc"]) or whole
-    text = _spelled(problem["msg"].removeprefix("Value error, "), 300)
-    return f"{_spelled(where, 80)}: {text}" if where else text
+    return problems(error, whole=whole)[0]
+
+
+def problems(error: ValidationError, *, whole: str = "", most: int = 10) -> list[str]:
+    """Return the first problems, as `first_problem` does."""
+    lines = []
+    for problem in error.errors(include_url=False, include_input=False)[:most]:
+        where = _spelled(".".join(str(part) for part in problem["loc"]) or whole, 80)
+        text = _spelled(problem["msg"].removeprefix("Value error, "), 300)
+        lines.append(f"{where}: {text}" if where else text)
+    return lines
 
 
 def _spelled(text: str, length: int) -> str:

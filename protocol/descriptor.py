@@ -42,8 +42,10 @@ class Descriptor(BaseModel):
     experiment closes. Where hospitals share the first model, `first_model` is its digest. They
     build it from the training seed, unless it is given: then the first requests carry it.
 
+    `codebook` is the digest of the study's codebook, if it has one, pinned like the roster.
+
     With secure `averaging` the coordinator learns only sums of models, `weighted` by the hospitals'
-    examples, which stay secret, or not.
+    examples, which stay secret, or not. No sum is of fewer than `minimum_cohort` models.
     """
 
     model_config = ConfigDict(
@@ -70,6 +72,8 @@ class Descriptor(BaseModel):
     averaging: Averaging = "plain"
     weighted: bool = False
     aggregate: Aggregate = "verified"
+    minimum_cohort: Annotated[int, Field(ge=2, lt=2**16)] = 2
+    codebook: _Digest | None = None
     roster: _Digest
 
     @model_validator(mode="after")

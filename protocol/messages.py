@@ -55,6 +55,7 @@ class RefusalCode(StrEnum):
     ROLLED_BACK = "rolled-back"
     UNKNOWN_EXPERIMENT = "unknown-experiment"
     ANOTHER_ROSTER = "another-roster"
+    ANOTHER_CODEBOOK = "another-codebook"
     DESCRIPTOR_REFUSED = "descriptor-refused"
     AGAINST_POLICY = "against-policy"
     WAITING_FOR_APPROVAL = "waiting-for-approval"
@@ -180,6 +181,19 @@ class Reveal(_Request):
     leg: LegNumber
 
 
+class EvaluateFinal(_Request):
+    """First trip of the closing secure sum: delivers the final model and asks for its figures.
+
+    The answer holds totals over the hospital's held-out examples, under masks, or zeros. `leg` is
+    the number after the last leg's; `cohort` are the members of the sum.
+    """
+
+    kind: Literal["evaluate-final"] = "evaluate-final"
+    experiment: ExperimentId
+    leg: LegNumber
+    cohort: tuple[Name, ...]
+
+
 class Close(_Request):
     """Ends an experiment and delivers the final model.
 
@@ -244,7 +258,7 @@ class Vouched(_Reply):
 
 
 class Masked(_Reply):
-    """Answers TrainLeg with a cohort: the trained model under masks, with seed shares."""
+    """Answers TrainLeg with a cohort, or EvaluateFinal: a vector under masks, with seed shares."""
 
     kind: Literal["masked"] = "masked"
     leg: Count
@@ -266,7 +280,7 @@ class SharesRevealed(_Reply):
 
 
 class Closed(_Reply):
-    """Answers Close: metrics of the final model on the hospital's held-out data, if it has any."""
+    """Answers Close; with plain averaging, with the final model's metrics on held-out data."""
 
     kind: Literal["closed"] = "closed"
     held_out_loss: Loss | None
@@ -289,6 +303,7 @@ Request = (
     | SignSurvivors
     | Reveal
     | Vouch
+    | EvaluateFinal
     | Close
 )
 Reply = (

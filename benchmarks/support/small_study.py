@@ -98,3 +98,6 @@ def write_patients(place: Path, *, seed: int) -> None:
         for number in range(EXAMPLES):
             values = [f"{rows.gauss(0, 1):.3f}" for _ in range(FEATURES)]
             writer.writerow([*values, ("ill", "well")[number % 2]])
+    configuration = place / "hospital.toml"
+    text = configuration.read_text(encoding="utf-8")
+    configuration.write_text(text.replace("classes = []", 'classes = ["ill", "well"]'))

@@ -8,11 +8,13 @@ import logging
 import os
 import resource
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING
 
 from client_app.configuration import Configuration
+from client_app.final_models.model_folder import FinalModels
 from client_app.hospital_folder import HospitalFolder
 from client_app.state.asked_experiments import asked_experiments
 from client_app.state.decisions import DecisionFile
@@ -26,6 +28,7 @@ from protocol.study.roster import Roster
 
 from .api import AgentApi, Health
 from .connections import BACKLOG, LimitedConnection
+from .evaluations import EvaluationRunner
 
 if TYPE_CHECKING:
     from client_app.hospital.hospital import Hospital
@@ -42,7 +45,8 @@ def serve(folder: HospitalFolder, configuration: Configuration, roster: Roster) 
     """Serve until a signal asks to stop; the caller has run the checks of check/essentials.py."""
     harden_process()
     store = SqliteStore(folder.store_file)
-    hospital = _hospital(folder, configuration, roster, store)
+    evaluations = EvaluationRunner(folder)
+    hospital = _hospital(folder, configuration, roster, store, evaluations.model_kept)
     health = Health(configuration.hospital.name, roster.fingerprint, __version__)
     api = AgentApi(hospital, health, maximum_bytes=configuration.agent.maximum_request_bytes)
     for waiting in (one for one in asked_experiments(folder) if one.state == "waiting"):
@@ -53,9 +57,11 @@ def serve(folder: HospitalFolder, configuration: Configuration, roster: Roster) 
         )
     expire = threading.Thread(target=expire_regularly, args=(api, hospital), daemon=True)
     expire.start()
+    evaluations.start()
     with listening(configuration.socket, group_number(configuration.agent.group)) as listener:
         logger.info("%s: ready at %s", health.name, configuration.socket)
         run(api, listener)
+    evaluations.stop()
     if api.busy:
         logger.warning("stopped while working on a request; a retry will repeat the work")
         logging.shutdown()
@@ -88,29 +94,30 @@ def expire_regularly(api: AgentApi, hospital: "Hospital", clock: Clock | None = 
 
 
 def _hospital(
-    folder: HospitalFolder, configuration: Configuration, roster: Roster, store: SqliteStore
+    folder: HospitalFolder,
+    configuration: Configuration,
+    roster: Roster,
+    store: SqliteStore,
+    on_kept: Callable[[], None],
 ) -> "Hospital":
     import torch  # takes seconds: imported after the store was opened without errors
 
     from client_app.hospital.hospital import Hospital
-    from learning.local_data import load_own
+    from client_app.own_data import load_partition
 
     data = configuration.data
     torch.set_num_threads(data.threads)
-    partition = load_own(
-        configuration.local,
-        configuration.hospital.name,
-        classes=tuple(data.classes),
-        standardise=data.standardise,
-    )
+    codebook = folder.codebook(roster)
     return Hospital(
         configuration.hospital.name,
-        partition,
+        load_partition(folder, configuration, codebook, record=True),
         store,
         identity=folder.identity(),
         roster=roster,
         policy=configuration.policy,
+        codebook=None if codebook is None else codebook.digest,
         decisions=DecisionFile(folder.decisions_file),
+        final_models=FinalModels(folder.models, codebook, on_kept),
         device=data.device,
     )
 

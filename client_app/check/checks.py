@@ -8,14 +8,16 @@ from shlex import quote
 from client_app.configuration import Configuration
 from client_app.connect.agent_client import AgentUnreachable, health
 from client_app.hospital_folder import FolderError, HospitalFolder
+from client_app.own_data import load_partition
 from client_app.state.asked_experiments import asked_experiments
+from client_app.state.held_out_file import HeldOutError
 from client_app.state.sqlite_store import SqliteStore
 from client_app.state.store import STOPPED
 from learning.data import DataError
-from learning.local_data import load_own
 from operation import disk_space
 from operation.config import SettingsError
 from operation.terminal import byte_size
+from protocol.codebook import Codebook
 
 from .disclosure import check_disclosure
 from .essentials import check_essentials
@@ -43,7 +45,7 @@ def check_everything(folder: HospitalFolder) -> Iterator[Finding]:
     yield from _store(folder)
     yield from _disk(folder)
     yield from check_disclosure(configuration.policy)
-    yield from _data(configuration)
+    yield from _data(folder, configuration)
     yield from _agent(configuration)
     yield from _experiments(folder)
     yield from _coordinator(folder)
@@ -83,17 +85,15 @@ def _disk(folder: HospitalFolder) -> Iterator[Finding]:
         yield Finding("disk", verdict, text, remedy)
 
 
-def _data(configuration: Configuration) -> Iterator[Finding]:
+def _data(folder: HospitalFolder, configuration: Configuration) -> Iterator[Finding]:
     data, policy = configuration.data, configuration.policy
     try:
-        partition = load_own(
-            configuration.local,
-            configuration.hospital.name,
-            classes=tuple(data.classes),
-            standardise=data.standardise,
-        )
+        partition = load_partition(folder, configuration, _pinned_codebook(folder))
     except DataError as error:
         yield from _data_problems(error)
+        return
+    except HeldOutError as error:
+        yield Finding("data", "wrong", str(error))
         return
     examples = f"{len(partition.train)} examples to train on, {len(partition.held_out)} held out"
     if len(partition.train) < policy.minimum_local_examples:
@@ -120,6 +120,14 @@ def _data(configuration: Configuration) -> Iterator[Finding]:
             f"{path} can be read by every user of this machine, the courier's too",
             f"chmod o-rwx {quote(str(path))}",
         )
+
+
+def _pinned_codebook(folder: HospitalFolder) -> Codebook | None:
+    try:
+        roster = folder.roster()
+        return None if roster is None else folder.codebook(roster)
+    except FolderError:
+        return None  # reported with the essentials
 
 
 def _data_problems(error: DataError) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from client_app.configuration import Configuration
 from client_app.enrol.enrolment import why_not_member
 from client_app.hospital_folder import FolderError, HospitalFolder
 from client_app.unix_groups import group_number
-from protocol.study.roster import fingerprint
+from protocol.study.roster import Roster, fingerprint
 
 from .finding import Finding
 from .permissions import check_socket_folder, check_state_folder
@@ -73,6 +73,25 @@ def _roster(folder: HospitalFolder, configuration: Configuration) -> Iterator[Fi
             f"study {roster.study}, generation {roster.generation}, {len(roster.members)} members, "
             f"{roster.fingerprint}",
         )
+        yield from _codebook(folder, roster)
+
+
+def _codebook(folder: HospitalFolder, roster: Roster) -> Iterator[Finding]:
+    try:
+        codebook = folder.codebook(roster)
+    except FolderError as error:
+        yield Finding("codebook", "wrong", str(error), "run `feddc hospital join` again")
+        return
+    if codebook is None:
+        yield Finding(
+            "codebook",
+            "warning",
+            "none is pinned: examples are what hospital.toml says, and each hospital scales its "
+            "numbers by itself",
+            "ask the coordinator for the study's codebook, if there is one",
+        )
+    else:
+        yield Finding("codebook", "fine", codebook.fingerprint)
 
 
 def _network() -> Iterator[Finding]:

@@ -4,7 +4,7 @@ import typer
 
 from operation.renames import renamed_commands, renamed_options
 
-from . import agent_commands, enrolment_commands, experiment_commands
+from . import agent_commands, enrolment_commands, experiment_commands, model_commands
 
 app = typer.Typer(no_args_is_help=True, cls=renamed_commands({"forget": "`feddc hospital reset`"}))
 
@@ -23,5 +23,7 @@ app.command(cls=renamed_options({"--through": "--via-socket"}))(agent_commands.c
 app.command()(experiment_commands.experiments)
 app.command()(experiment_commands.approve)
 app.command()(experiment_commands.reject)
+app.command()(model_commands.evaluate)
+app.command()(model_commands.predict)
 app.command()(agent_commands.audit)
 app.command()(agent_commands.reset)

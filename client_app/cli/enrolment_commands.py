@@ -13,6 +13,7 @@ from .shared import DEFAULT_FOLDER, Folder, exit_on_error
 
 if TYPE_CHECKING:
     from client_app.hospital_folder import HospitalFolder
+    from protocol.codebook import Codebook
     from protocol.study.connection import Connection
     from protocol.study.roster import Roster
 
@@ -57,12 +58,23 @@ def join(
             show_default="coordinator.json beside the roster, if it exists",
         ),
     ] = None,
+    codebook: Annotated[
+        Path | None,
+        typer.Option(
+            help="Codebook from the coordinator.",
+            show_default="the file codebook beside the roster, if it exists",
+        ),
+    ] = None,
     fingerprint: Annotated[
         str | None,
         typer.Option(help="Pin without asking if the roster has this fingerprint."),
     ] = None,
+    codebook_fingerprint: Annotated[
+        str | None,
+        typer.Option(help="Pin without asking if the codebook has this fingerprint."),
+    ] = None,
 ) -> None:
-    """Review and pin a roster; only its coordinator is served afterwards."""
+    """Review and pin a roster and the study's codebook; nothing else is served afterwards."""
     from client_app.check.disclosure import check_disclosure
     from client_app.check.permissions import check_state_folder
     from client_app.configuration import Configuration
@@ -86,21 +98,21 @@ def join(
         default = roster.parent / "coordinator.json"
         file = coordinator or (default if default.exists() else None)
         connection = enrolment.read_connection(file, offered) if file else None
+        default = roster.parent / "codebook"
+        file = codebook or (default if default.exists() else None)
+        book = enrolment.read_codebook(file, offered) if file else None
+        known = place.codebook_file.read_bytes() if place.codebook_file.exists() else None
+    if book is not None and book[1] == known:
+        book = None
     if pinned is not None and pinned.digest == offered.digest:
         echo("This roster is already pinned.")
-        _save(place, connection)
-        return
-    if fingerprint is None:
-        typer.confirm("Did every hospital read out this fingerprint? Pin the roster?", abort=True)
-    elif fingerprint.replace(" ", "").upper() != offered.fingerprint.replace(" ", ""):
-        fail(
-            1,
-            f"--fingerprint {fingerprint}: the roster's fingerprint is {offered.fingerprint}; "
-            "nothing was pinned",
-        )
-    with exit_on_error():
-        place.pin(data)
-    echo(f"Pinned in {place.roster_file}. Restart the agent if it is running.")
+    else:
+        _confirm("roster", "--fingerprint", fingerprint, offered.fingerprint)
+        with exit_on_error():
+            place.pin(data)
+        echo(f"Pinned in {place.roster_file}. Restart the agent if it is running.")
+    if book is not None:
+        _pin_codebook(place, *book, codebook_fingerprint)
     _save(place, connection)
 
 
@@ -119,6 +131,30 @@ def renew_transport_key(folder: Folder = DEFAULT_FOLDER) -> None:
         f"Send {card_file} to the coordinator; the fingerprint has not changed:\n"
         f"    {card.fingerprint}\n"
         "The coordinator rejects `feddc hospital connect` until it has enrolled the new key."
+    )
+
+
+def _confirm(what: str, option: str, given: str | None, actual: str) -> None:
+    if given is None:
+        typer.confirm(f"Did every hospital read out this fingerprint? Pin the {what}?", abort=True)
+    elif given.replace(" ", "").upper() != actual.replace(" ", ""):
+        fail(1, f"{option} {given}: the {what}'s fingerprint is {actual}; nothing was pinned")
+
+
+def _pin_codebook(
+    folder: "HospitalFolder", codebook: "Codebook", signed: bytes, fingerprint: str | None
+) -> None:
+    from protocol.codebook import codebook_text
+
+    echo(f"\n{codebook_text(codebook)}\n")
+    if folder.codebook_file.exists():
+        echo("Another codebook is pinned: experiments under it end here when this one replaces it.")
+    _confirm("codebook", "--codebook-fingerprint", fingerprint, codebook.fingerprint)
+    with exit_on_error():
+        folder.pin_codebook(signed)
+    echo(
+        f"Pinned in {folder.codebook_file}. Compare your data with it: `feddc hospital check`. "
+        "Restart the agent if it is running."
     )
 
 

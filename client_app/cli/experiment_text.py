@@ -77,7 +77,7 @@ def _aggregations(terms: Terms) -> str:
     count = f"{most}{terms.aggregations:,}"
     if terms.averaging == "plain":
         return f"{count}: the coordinator can read your model"
-    least = threshold(terms.members)
+    least = threshold(terms.members, terms.minimum_cohort)
     text = f"{count}: the coordinator learns the sum of at least {least} members' models, not yours"
     if terms.aggregate == "same":
         text += "; what it makes of the sums can't be checked here"

@@ -19,6 +19,7 @@ def exit_on_error() -> AbstractContextManager[None]:
     from client_app.enrol.enrolment import EnrolmentRefused
     from client_app.hospital_folder import FolderError
     from client_app.state.decisions import DecisionsError
+    from client_app.state.held_out_file import HeldOutError
     from client_app.state.store_file import StoreError
     from learning.data import DataError
     from operation.config import SettingsError
@@ -28,6 +29,7 @@ def exit_on_error() -> AbstractContextManager[None]:
         DataError,
         DecisionsError,
         FolderError,
+        HeldOutError,
         SettingsError,
         SocketTaken,
         StoreError,

@@ -7,6 +7,7 @@ from client_app.configuration import AgentSection, HospitalSection, template
 from client_app.hospital_folder import HospitalFolder
 from client_app.unix_groups import group_number
 from operation import files
+from protocol.codebook import Codebook, CodebookError
 from protocol.sealing.keys import Identity
 from protocol.study.card import Card
 from protocol.study.connection import Connection, ConnectionFileError
@@ -94,6 +95,19 @@ def read_roster(path: Path) -> tuple[Roster, bytes]:
     except RosterError as error:
         raise EnrolmentRefused(
             f"{path}: {error}; ask the coordinator for the roster file again"
+        ) from error
+
+
+def read_codebook(path: Path, roster: Roster) -> tuple[Codebook, bytes]:
+    """Read the study's codebook, signed by the roster's coordinator."""
+    try:
+        data = path.read_bytes()
+        return Codebook.from_signed(data, roster.coordinator), data
+    except OSError as error:
+        raise EnrolmentRefused(f"{path}: {error.strerror}") from error
+    except CodebookError as error:
+        raise EnrolmentRefused(
+            f"{path}: {error}; ask the coordinator for the codebook again"
         ) from error
 
 

@@ -11,7 +11,7 @@ from protocol.messages import Carries, RefusalCode, TrainLeg, Vouch, Vouched
 from protocol.model_bytes import ModelState
 from protocol.schedule import Ending
 from protocol.sealing.keys import Identity
-from protocol.secure_sum.secure_leg import SecureLeg, SecureSumError, most_colluding, threshold
+from protocol.secure_sum.secure_leg import SecureLeg, SecureSumError, most_colluding
 from protocol.secure_sum.total import LastAggregate, Total
 from protocol.secure_sum.vector import VectorForm
 
@@ -43,10 +43,9 @@ def read_sum(
         if vouchers is not None:
             _check_vouchers(LastAggregate.of(total.leg, payload), vouchers, experiment)
         else:
-            least = threshold(len(store.announcements))
             name, generation = descriptor.experiment, keys.generation
-            leg = SecureLeg(name, generation, total.leg, total.cohort, least)
-            total.check(leg, form, keys.member_key)
+            leg = SecureLeg(name, generation, total.leg, total.cohort, experiment.threshold)
+            total.check(leg, form, keys.member_key, len(store.announcements))
         return total.mean(form).model
     except SecureSumError as error:
         raise Refused(RefusalCode.SUM_REFUSED, str(error)) from error
@@ -79,14 +78,25 @@ def _check_vouchers(
         raise SecureSumError(f"{len(valid)} members vouch for the sum, {needed} are needed")
 
 
-def check_final(payload: bytes, experiment: AgreedExperiment) -> None:
-    """Refuse a final model that is not the mean of the last leg."""
+def read_final(payload: bytes, experiment: AgreedExperiment) -> ModelState:
+    """Return the final model; refuse one that is not the last leg's mean, or a second one."""
+    last = len(experiment.legs)
     if experiment.descriptor.aggregate == "same":
-        experiment.training.read(payload)
-        return
-    read_sum(payload, experiment)
-    if int.from_bytes(payload[:8], "big") != len(experiment.legs):
-        raise Refused(RefusalCode.SUM_REFUSED, "the final model is not of the last leg")
+        model = experiment.training.read(payload)
+    else:
+        model = read_sum(payload, experiment)
+        if int.from_bytes(payload[:8], "big") != last:
+            raise Refused(RefusalCode.SUM_REFUSED, "the final model is not of the last leg")
+    known = last_aggregate(experiment.store)
+    if known.leg == last and known != LastAggregate.of(last, payload):
+        raise Refused(RefusalCode.SUM_REFUSED, "another final model was evaluated here")
+    return model
+
+
+def record_final(payload: bytes, experiment: AgreedExperiment) -> None:
+    """Remember which final model is evaluated here: members compare its digest."""
+    final = LastAggregate.of(len(experiment.legs), payload)
+    experiment.store.put(_LAST, final.to_bytes())
 
 
 def record_aggregate(request: TrainLeg, experiment: AgreedExperiment) -> None:

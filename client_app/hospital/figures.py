@@ -1,7 +1,8 @@
 """Figures computed from patients: which may be added to secure sums, and only all together.
 
-A figure leaves in a sum only if every member of the cohort adds it; else the total of a few would
-tell about those few. Members tell each other which ones they add when they exchange key shares.
+A figure leaves in a leg's sum only if every member of the cohort adds it; else the total of a few
+would tell about those few. The closing sum may lack some of them, but not many. Members tell each
+other which figures they add when they exchange key shares.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,6 +14,7 @@ from .agreement.policy import Metric, Policy
 
 Figures = Mapping[str, float]
 _BITS: dict[str, int] = {"loss": 1, "accuracy": 2, "held_out_loss": 4, "held_out_accuracy": 8}
+_CLOSING = 16
 _METRICS: dict[str, Metric] = {
     "loss": "loss",
     "accuracy": "accuracy",
@@ -21,12 +23,25 @@ _METRICS: dict[str, Metric] = {
 }
 
 
-def allowed_figures(policy: Policy, held_out: int) -> bytes:
-    """Return, as one byte, the figures that this hospital adds to sums."""
+def allowed_figures(policy: Policy, held_out: int, minimum_cohort: int) -> bytes:
+    """Return, as one byte, the figures that this hospital adds to sums.
+
+    `held_out` is the number of its held-out examples, `minimum_cohort` the descriptor's.
+    """
     metrics = set(policy.metrics)
     if held_out < policy.minimum_held_out:
         metrics.discard("held-out")
-    return bytes([sum(bit for name, bit in _BITS.items() if _METRICS[name] in metrics)])
+    allowed = sum(bit for name, bit in _BITS.items() if _METRICS[name] in metrics)
+    # How few hospitals a closing total may be of is the descriptor's: all must decide alike.
+    if "held-out" in metrics and minimum_cohort >= policy.minimum_cohort:
+        allowed |= _CLOSING
+    return bytes([allowed])
+
+
+def who_adds_closing_figures(store: ExperimentStore, cohort: Collection[str]) -> list[str]:
+    """Return the members of the cohort that add the final model's figures to the closing sum."""
+    allowed = from_bundle(store.get("figures") or b"")
+    return [name for name in cohort if int.from_bytes(allowed.get(name, b""), "big") & _CLOSING]
 
 
 def shared_figures(store: ExperimentStore, cohort: Collection[str], figures: Figures) -> Figures:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from client_app.final_models.model_folder import FinalModels
 from client_app.state.audit_log import AuditLog
 from client_app.state.decisions import Decisions, NoDecisions
 from client_app.state.experiment_ledger import ExperimentLedger
@@ -20,11 +21,13 @@ from client_app.state.expiry import expire_experiments
 from client_app.state.store import STREAM_SECRET, Store, StoreFull, UnreadableExperiment
 from learning.data import Partition
 from learning.settings import TrainingSettings
+from operation.disk_space import DiskFull
 from protocol.descriptor import Descriptor
 from protocol.messages import (
     Announcement,
     Close,
     Closed,
+    EvaluateFinal,
     ExchangeKeyShares,
     Hello,
     Introduction,
@@ -50,13 +53,15 @@ from protocol.sealing.keys import Identity
 from protocol.study.roster import Roster
 
 from . import key_exchange
-from .aggregate import check_final, vouch
+from .aggregate import read_final, vouch
 from .agreement.admission import admit, cached_reply, read_descriptor, store_of
 from .agreement.agreed_experiment import AgreedExperiment, Agreement
 from .agreement.approval import ApprovalCheck
 from .agreement.policy import Policy
 from .agreement.terms import terms_of
+from .closing import evaluate_final
 from .figures import allowed_figures
+from .final_model import keep_final_model, remember_first_model
 from .leg import serve_leg
 from .leg_order import check_opening
 from .local_training import LocalTraining, check_network, parse_settings
@@ -71,6 +76,8 @@ _LONGEST_DETAIL = 300
 class Hospital:
     """One member of the study: its name, its examples, its keys and its state.
 
+    `codebook` is the digest of the pinned codebook, by which the examples were read.
+    It keeps the final model of each experiment in `final_models`; a simulated one keeps none.
     Not thread-safe: the caller passes one request at a time.
     """
 
@@ -83,7 +90,9 @@ class Hospital:
         identity: Identity,
         roster: Roster,
         policy: Policy,
+        codebook: bytes | None = None,
         decisions: Decisions | None = None,
+        final_models: FinalModels | None = None,
         device: str = "cpu",
     ) -> None:
         if roster.identity_of(name) != identity.public:
@@ -94,7 +103,9 @@ class Hospital:
         self._identity = identity
         self._roster = roster
         self._policy = policy
+        self._codebook = codebook
         self._decisions = NoDecisions() if decisions is None else decisions
+        self._final_models = final_models
         self._device = device
         self._audit_log = AuditLog(store, identity)
         ledger = ExperimentLedger(store)
@@ -129,7 +140,7 @@ class Hospital:
         except UnreadableExperiment as error:
             logger.error("%s: refused, %s", self.name, error)
             return self._refusal(RefusalCode.UNKNOWN_EXPERIMENT, received, digest)
-        except StoreFull as error:
+        except (StoreFull, DiskFull) as error:
             logger.error("%s: disk full, %s; free some space there", self.name, error)
             return self._refusal(RefusalCode.DISK_FULL, received, digest)
         except Exception:
@@ -166,7 +177,9 @@ class Hospital:
             identity=self._identity,
             roster=self._roster,
             policy=self._policy,
+            codebook=self._codebook,
             decisions=self._decisions,
+            final_models=self._final_models,
             device=self._device,
         )
         copy._agreements = self._agreements
@@ -179,25 +192,33 @@ class Hospital:
             case SetUp():
                 return self._set_up(request)
             case ExchangeKeyShares():
+                experiment = self._experiment(request)
+                least, held_out = experiment.descriptor.minimum_cohort, experiment.training.held_out
                 return key_exchange.exchange_key_shares(
                     request,
-                    self._experiment(request),
+                    experiment,
                     self._identity,
                     self._policy.minimum_cohort,
-                    allowed_figures(self._policy, len(self._partition.held_out)),
+                    allowed_figures(self._policy, held_out, least),
                 )
             case OpenKeyShares():
                 ready = key_exchange.open_key_shares(request, self._experiment(request))
                 ExperimentStore(self._store, request.experiment).begin_next_generation()
                 return ready
-            case TrainLeg():
+            case TrainLeg() | EvaluateFinal():
                 self._approval.check_not_withdrawn(request.experiment)
                 experiment = self._experiment(request)
+                self._check_codebook(experiment.descriptor)
                 self._check_policy(experiment.descriptor, experiment.training.settings)
                 self._policy.check_members(
                     experiment.store.announcements or experiment.roster.names
                 )
-                return serve_leg(request, experiment, self._identity, self._policy, self._roster)
+                serving = (experiment, self._identity, self._policy, self._roster)
+                if isinstance(request, EvaluateFinal):
+                    return evaluate_final(request, *serving)
+                if self._final_models is not None:
+                    remember_first_model(request, experiment)
+                return serve_leg(request, *serving)
             case SignSurvivors():
                 return sign_survivors(request, self._experiment(request), self._identity)
             case Reveal():
@@ -210,6 +231,7 @@ class Hospital:
     def _set_up(self, request: SetUp) -> Announcement:
         """Agree to a descriptor once, if the policy allows it, and announce a new key for it."""
         descriptor = read_descriptor(request, self._roster)
+        self._check_codebook(descriptor)
         present = ExperimentStore(self._store, request.experiment)
         agreed = present.descriptor
         if agreed is not None:
@@ -247,22 +269,31 @@ class Hospital:
             del self._agreements[request.payload]
             raise
 
+    def _check_codebook(self, descriptor: Descriptor) -> None:
+        """Refuse an experiment on other examples than those that are pinned here."""
+        if descriptor.codebook != self._codebook:
+            raise Refused(
+                RefusalCode.ANOTHER_CODEBOOK, "not for the codebook that is pinned here, if any"
+            )
+
     def _check_policy(self, descriptor: Descriptor, settings: TrainingSettings) -> None:
         examples = len(self._partition.train)
         self._policy.check_experiment(descriptor, settings, self._roster, examples)
 
     def _close(self, request: Close) -> Closed:
-        """Evaluate the final model, and destroy the experiment's keys and state."""
+        """Check and keep the final model, and destroy the experiment's keys and state."""
         experiment = self._experiment(request)
         check_opening(request, experiment)
         metrics = None
         if experiment.descriptor.averaging == "secure":
-            # Its figures would be one hospital's own: they stay here.
-            check_final(request.payload, experiment)
+            # Its figures would be one hospital's own; they have left in the closing sum, if at all.
+            model = read_final(request.payload, experiment)
         else:
             model = experiment.training.read(request.payload)
             if "held-out" in self._policy.metrics:
                 metrics = experiment.training.evaluate(model, self._policy.minimum_held_out)
+        if self._final_models is not None:
+            keep_final_model(self._final_models, experiment, model)
         experiment.store.destroy()
         self._approval.ledger.close(request.experiment)
         return Closed(
@@ -280,6 +311,7 @@ class Hospital:
         | SignSurvivors
         | Reveal
         | Vouch
+        | EvaluateFinal
         | Close,
     ) -> AgreedExperiment:
         """Return the experiment of a request, with the roster of its generation."""
@@ -335,7 +367,7 @@ class Hospital:
         if not isinstance(request, Hello | Vouch):
             store = store_of(request, self._store)
             store.cache_reply(request.kind, digest, answer)
-            if isinstance(request, TrainLeg):
+            if isinstance(request, TrainLeg | EvaluateFinal):
                 store.last_leg = request.leg
         return answer
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from learning.data import Partition
-from learning.metrics import Metrics
+from learning.metrics import ClassCounts, Metrics
 from learning.models import ModelError, count_parameters
 from learning.settings import TrainingSettings
 from learning.trainer import Layout, Network, Progress, TaskSpec, Trainer
@@ -42,6 +42,12 @@ def check_network(
             RefusalCode.DESCRIPTOR_REFUSED,
             f"examples here have shape {here}, the experiment's have {descriptor.shape}",
         )
+    agreed = partition.classes  # never what is found in the data: refusals don't depend on patients
+    if agreed is not None and descriptor.classes != len(agreed):
+        raise Refused(
+            RefusalCode.DESCRIPTOR_REFUSED,
+            f"{len(agreed)} classes were agreed on, the experiment has {descriptor.classes}",
+        )
     try:
         numbers = count_parameters(
             settings.model,
@@ -73,12 +79,6 @@ class LocalTraining:
             self._network = _shared_network(settings, self._task, device)
         except ModelError as error:
             raise Refused(RefusalCode.DESCRIPTOR_REFUSED, str(error)) from error
-        for labels in (partition.train.labels, partition.held_out.labels):
-            if len(labels) and labels.max() >= descriptor.classes:
-                raise Refused(
-                    RefusalCode.DESCRIPTOR_REFUSED,
-                    f"examples here have more than {descriptor.classes} classes",
-                )
         self._streams = streams
         self._trainer = Trainer(self._network, partition.train, streams)
         self._held_out = partition.held_out
@@ -157,6 +157,17 @@ class LocalTraining:
             return None
         self._network.load(model.parameters, model.buffers)
         return self._network.evaluate(*self._network.tensors(self._held_out))
+
+    @property
+    def held_out(self) -> int:
+        """The number of held-out examples."""
+        return len(self._held_out)
+
+    def count_held_out(self, model: ModelState) -> ClassCounts:
+        """Evaluate a model on the held-out examples, and count by class."""
+        self._network.load(model.parameters, model.buffers)
+        tensors = self._network.tensors(self._held_out)
+        return self._network.count_correct(*tensors, self._descriptor.classes)
 
 
 @lru_cache(maxsize=2)

@@ -1,7 +1,7 @@
 """Lines for the agent's log: the start of an experiment, each leg, and its end."""
 
 from protocol.descriptor import Descriptor
-from protocol.messages import Close, Request, SetUp, TrainLeg
+from protocol.messages import Close, EvaluateFinal, Request, SetUp, TrainLeg
 
 
 def log_text(request: Request, *, repeated: bool, seconds: float) -> str:
@@ -20,6 +20,11 @@ def log_text(request: Request, *, repeated: bool, seconds: float) -> str:
             text = (
                 f"experiment {request.experiment}, leg {request.leg}: "
                 f"rounds {request.first_round + 1} to {last}, {_ending(request)}, {seconds:.1f} s"
+            )
+        case EvaluateFinal():
+            text = (
+                f"experiment {request.experiment}: final model received, its figures masked for a "
+                f"sum of up to {len(request.cohort)}, {seconds:.1f} s"
             )
         case Close():
             text = f"experiment {request.experiment} has ended; its keys are destroyed"

@@ -8,6 +8,7 @@ import logging
 
 from client_app.state.experiment_store import ExperimentStore
 from protocol.messages import (
+    EvaluateFinal,
     Masked,
     RefusalCode,
     Reveal,
@@ -20,8 +21,9 @@ from protocol.model_bytes import ModelState
 from protocol.sealing.bundle import BundleError, from_bundle, to_bundle
 from protocol.sealing.keys import Identity
 from protocol.secure_sum.member import Member
-from protocol.secure_sum.secure_leg import SecureLeg, SecureSumError, threshold
+from protocol.secure_sum.secure_leg import SecureLeg, SecureSumError
 from protocol.secure_sum.statements import Statement
+from protocol.secure_sum.total import LastAggregate
 from protocol.secure_sum.vector import Vector, VectorForm
 from protocol.study.roster import Roster
 
@@ -37,12 +39,15 @@ _LEG, _SURVIVORS = "secure-leg", "secure-survivors"
 
 
 def check_cohort(
-    request: TrainLeg, experiment: AgreedExperiment, policy: Policy, pinned: Roster
+    request: TrainLeg | EvaluateFinal,
+    experiment: AgreedExperiment,
+    policy: Policy,
+    pinned: Roster,
 ) -> SecureLeg:
     """Return the secure leg of a request, or refuse a cohort that could betray this hospital."""
     members = experiment.store.announcements
     cohort = request.cohort or ()
-    least = threshold(len(members))
+    least = experiment.threshold
     if least < policy.minimum_cohort:
         raise Refused(
             RefusalCode.AGAINST_POLICY,
@@ -76,7 +81,18 @@ def mask_model(
     weight = experiment.examples if experiment.descriptor.weighted else 1
     added = shared_figures(store, leg.cohort, figures)
     vector = _encode(form, trained, untrained, weight, added, policy)
-    aggregate = last_aggregate(store)
+    return mask_vector(leg, experiment, identity, vector, last_aggregate(store))
+
+
+def mask_vector(
+    leg: SecureLeg,
+    experiment: AgreedExperiment,
+    identity: Identity,
+    vector: Vector,
+    aggregate: LastAggregate,
+) -> Masked:
+    """Return a vector under masks, signed with the last aggregate; store what is needed later."""
+    store = experiment.store
     masked = _member(experiment, identity).mask(leg, vector, aggregate=aggregate.to_bytes())
     store.delete("answer/sign-survivors", "answer/reveal", _SURVIVORS)
     store.put(
@@ -160,10 +176,8 @@ def _stored_leg(number: int, experiment: AgreedExperiment) -> tuple[SecureLeg, d
 
 
 def _leg(experiment: AgreedExperiment, number: int, cohort: tuple[str, ...]) -> SecureLeg:
-    store = experiment.store
-    generation = keys_of(store).generation
-    least = threshold(len(store.announcements))
-    return SecureLeg(experiment.descriptor.experiment, generation, number, cohort, least)
+    generation, name = keys_of(experiment.store).generation, experiment.descriptor.experiment
+    return SecureLeg(name, generation, number, cohort, experiment.threshold)
 
 
 def _statements(payload: bytes) -> dict[str, Statement]:

@@ -4,7 +4,6 @@ A key file that is overwritten takes everything of its experiment with it, where
 has left copies. Which files are in use is written in the database; all others are destroyed.
 """
 
-import errno
 import logging
 import secrets
 from collections.abc import Collection
@@ -14,6 +13,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from operation import files
+from operation.disk_space import is_full
 
 from .store import StoreFull, UnreadableExperiment
 
@@ -24,7 +24,6 @@ KEY_FOLDER = "keys"  # beside the database
 _KEY_BYTES = 32
 _NONCE_BYTES = 12
 _TOKEN_BYTES = 8
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _LOST = "the experiment continues without this hospital; `feddc hospital reset` removes it here"
 
 
@@ -46,7 +45,7 @@ class ExperimentKeys:
             files.write_new(self._folder / name, key)
             files.sync_folder(self._folder)
         except OSError as error:
-            if error.errno in _NO_SPACE:
+            if is_full(error):
                 raise StoreFull(f"no space left for {self._folder}") from error
             raise
         self._ciphers[name] = AESGCM(key)

@@ -41,6 +41,7 @@ class Terms(BaseModel):
     sealed: bool
     averaging: Literal["secure", "plain"]
     aggregate: Literal["verified", "same"]
+    minimum_cohort: int
     init: Literal["shared", "own"]
     first_model: str | None  # the digest of one that is given
 

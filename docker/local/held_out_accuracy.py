@@ -15,7 +15,8 @@ from typing import Any
 from safetensors.numpy import load
 
 from client_app.configuration import Configuration
-from learning.local_data import load_own
+from client_app.hospital_folder import HospitalFolder
+from client_app.own_data import load_partition
 from learning.settings import TrainingSettings
 from learning.trainer import Network, TaskSpec, Trainer
 from protocol.randomness import SEED_BYTES, TrainingStreams, shared_init_seed
@@ -29,12 +30,7 @@ def main() -> None:
         {key: value for key, value in settings.items() if key in keys}, source="settings"
     )
     hospital = Configuration.read(Path("/hospital/hospital.toml"))
-    partition = load_own(
-        hospital.local,
-        hospital.hospital.name,
-        classes=tuple(hospital.data.classes),
-        standardise=hospital.data.standardise,
-    )
+    partition = load_partition(HospitalFolder(Path("/hospital")), hospital, codebook=None)
     task = TaskSpec(partition.train.features.shape[1:], len(hospital.data.classes))
     seed = secrets.token_bytes(SEED_BYTES)
     network = Network(training, task, seed=shared_init_seed(seed))

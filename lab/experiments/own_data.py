@@ -85,7 +85,8 @@ def _is_uneven(dataset: Dataset) -> bool:
 def _networks(values: Values, shape: tuple[int, ...]) -> tuple[Values, Values]:
     """Return the settings of network and image size for the presets laptop and full."""
     if len(shape) != 3:
-        return {"model": "mlp"}, {"model": "mlp"}
+        model: Values = {"model": "cnn-3d" if len(shape) == 4 else "mlp"}
+        return model, model
     small = dict(_SMALL_NETWORK)
     if "image-size" not in values and max(shape[1:]) > _SMALL_SIDE:
         small["image-size"] = _SMALL_SIDE

@@ -11,6 +11,7 @@ from learning.data.sets.csv_file import csv_file
 from learning.data.sets.embedded import breast_cancer, digits, synthetic
 from learning.data.sets.heart_disease import heart_disease
 from learning.data.sets.image_folder import brain_mri, chest_xray, image_folder
+from learning.data.sets.medical_folder import medical_folder
 from learning.data.sets.mnist import mnist
 from learning.data.sets.susy import susy, susy_stand_in
 
@@ -27,6 +28,7 @@ _BUILT_IN: dict[str, Loader] = {
     "digits": digits,
     "heart-disease": heart_disease,
     "image-folder": image_folder,
+    "medical-folder": medical_folder,
     "mnist": mnist,
     "susy": susy,
     "susy-stand-in": susy_stand_in,

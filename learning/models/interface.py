@@ -72,7 +72,7 @@ def image_shape(model: str, shape: Shape, *, smallest: int) -> tuple[int, int, i
     if len(shape) != 3:
         raise ModelError(
             f"model: {model} needs images (channels, height, width), got examples of shape "
-            f"{shape}; choose linear or mlp for flat features"
+            f"{shape}; choose linear or mlp for flat features, cnn-3d for volumes"
         )
     channels, height, width = shape
     if min(height, width) < smallest:

@@ -8,7 +8,7 @@ from torch import nn
 
 from learning.models.interface import Model, ModelError, Option, Shape
 
-from . import cnn, linear, mlp, plug_ins, resnet
+from . import cnn, cnn_3d, linear, mlp, monai_networks, plug_ins, resnet
 
 _BUILT_IN = {
     model.name: model
@@ -19,6 +19,7 @@ _BUILT_IN = {
         cnn.MRI_CNN,
         resnet.RESNET_SMALL,
         resnet.RESNET18,
+        cnn_3d.CNN_3D,
     )
 }
 
@@ -28,8 +29,9 @@ def build(
 ) -> nn.Module:
     """Build a model whose initial weights depend only on `seed`.
 
-    `shape` is one example's shape: (features,) or (channels, height, width). `options` are the
-    model's hyper-parameters by name; others have the defaults listed by `options_of`.
+    `shape` is one example's shape: (features,), (channels, height, width) or, for volumes,
+    (channels, depth, height, width). `options` are the model's hyper-parameters by name; others
+    have the defaults listed by `options_of`.
     """
     model = _find(name)
     _check_task(shape, classes)
@@ -61,7 +63,7 @@ def options_of(name: str) -> tuple[Option, ...]:
 
 def _find(name: str) -> Model:
     # Built-in names take precedence, so that "mlp" is the same network at every hospital.
-    model = _BUILT_IN.get(name) or plug_ins.load(name)
+    model = _BUILT_IN.get(name) or monai_networks.load(name) or plug_ins.load(name)
     if model is None:
         known = names()
         near = difflib.get_close_matches(name, known, n=1)
@@ -71,10 +73,10 @@ def _find(name: str) -> Model:
 
 
 def _check_task(shape: Shape, classes: int) -> None:
-    if len(shape) not in (1, 3) or min(shape) < 1:
+    if len(shape) not in (1, 3, 4) or min(shape) < 1:
         raise ModelError(
-            "model: an example's shape must be (features,) or (channels, height, width), "
-            f"each at least 1, got {shape}; check the data set"
+            "model: an example's shape must be (features,), (channels, height, width) or "
+            f"(channels, depth, height, width), each at least 1, got {shape}; check the data set"
         )
     if classes < 2:
         raise ModelError(f"model: classes must be at least 2, got {classes}; check the data set")

@@ -4,6 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from protocol.canonical import prefixed
 from protocol.sealing.bundle import BundleError, from_bundle, to_bundle
@@ -23,7 +24,7 @@ from .statements import (
     sign_survivors,
 )
 from .tag import add_tag
-from .vector import Vector, VectorForm
+from .vector import SumForm, Vector
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class MaskedVector:
         return b"".join((self.statement.to_bytes(), prefixed(shares), *self.vector.parts()))
 
     @staticmethod
-    def from_bytes(data: bytes, form: VectorForm) -> "MaskedVector":
+    def from_bytes(data: bytes, form: SumForm[Any]) -> "MaskedVector":
         """Parse a masked vector, which is not copied, and check it against its statement."""
         start = STATEMENT_BYTES + 4
         end = start + int.from_bytes(data[STATEMENT_BYTES:start], "big")

@@ -12,13 +12,13 @@ class SecureSumError(ValueError):
     """A step of a secure sum can't be taken; the message says why."""
 
 
-def threshold(members: int) -> int:
+def threshold(members: int, minimum_cohort: int = 0) -> int:
     """Return t, the fewest survivors of a sum over a generation of so many members.
 
     More than two thirds: no two survivor sets can both be signed by t members, unless more than a
-    third of them collude with the coordinator.
+    third of them collude with the coordinator. Never below the descriptor's `minimum_cohort`.
     """
-    return 2 * members // 3 + 1
+    return max(2 * members // 3 + 1, minimum_cohort)
 
 
 def most_colluding(members: int) -> int:

@@ -8,7 +8,7 @@ from protocol.canonical import prefixed
 from protocol.sealing.bundle import BundleError, from_bundle, to_bundle
 from protocol.sealing.keys import Identity, verify
 
-from .secure_leg import SecureLeg, SecureSumError, threshold
+from .secure_leg import SecureLeg, SecureSumError
 from .seeds import tag_seed
 from .tag import check_tag
 from .vector import Mean, VectorForm
@@ -50,11 +50,11 @@ class Total:
         """Return the mean that the sum stands for; refuse an implausible sum."""
         return form.decode(form.from_bytes(self.vector), len(self.survivors))
 
-    def check(self, leg: SecureLeg, form: VectorForm, member_key: bytes) -> None:
-        """Refuse a sum that is not one of this leg's members."""
+    def check(self, leg: SecureLeg, form: VectorForm, member_key: bytes, members: int) -> None:
+        """Refuse a sum that is not one of this leg, in a generation of so many members."""
         if (leg.leg, leg.cohort) != (self.leg, self.cohort):
             raise SecureSumError("the sum is of another leg or cohort")
-        if leg.threshold != threshold(self.members):
+        if self.members != members:
             raise SecureSumError("the sum is of a generation with more or fewer members")
         leg.check_survivors(self.survivors)
         check_tag(form.from_bytes(self.vector), tag_seed(member_key, leg))

@@ -5,9 +5,10 @@ modulo 2³² instead, which halves the bytes. A value out of range is refused, n
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +23,12 @@ TAG_LIMBS = 4
 MOST_WEIGHT = 2**16 - 1
 LARGEST_FIGURE = 2.0**10
 # Sums stay below 2⁶⁰ in absolute value: the tag is taken modulo 2⁶¹−1 and tells them all apart.
-_LARGEST_SUM = 2**60
+LARGEST_SUM = 2**60
 _LARGEST_NARROW_SUM = 2**31 - 1
 _NARROW_RANGE_BITS = 6  # parameters below 64 in absolute value
 _FRACTION_BITS, _WEIGHTED_FRACTION_BITS, _NORM_BITS = 32, 24, 16
 _AT_ONCE = 1 << 15  # numbers that are converted while they are in the processor's cache
+T = TypeVar("T")
 _AFTER_BUFFERS = 2 + 2 * len(FIGURES) + TAG_LIMBS  # weight, norm, figures, tag
 
 
@@ -61,6 +63,33 @@ class Vector:
         return self.extras[-TAG_LIMBS:]
 
 
+class SumForm(ABC, Generic[T]):
+    """What all vectors of one kind of sum have in common: their size, and what a sum stands for."""
+
+    def __init__(self, numbers: int, dtype: np.dtype[Any], extras: int) -> None:
+        self._numbers, self._dtype, self._extras = numbers, dtype, extras
+
+    @property
+    def length(self) -> int:
+        """The bytes of every vector of this form."""
+        return self._numbers * self._dtype.itemsize + self._extras * 8
+
+    def zeros(self) -> Vector:
+        return Vector(np.zeros(self._numbers, self._dtype), np.zeros(self._extras, "<u8"))
+
+    def from_bytes(self, data: bytes | memoryview) -> Vector:
+        """Return the vector of these bytes, which are not copied."""
+        if len(data) != self.length:
+            raise SecureSumError(f"a vector has {self.length} bytes here, got {len(data)}")
+        end = self._numbers * self._dtype.itemsize
+        numbers = np.frombuffer(data, self._dtype, count=self._numbers)
+        return Vector(numbers, np.frombuffer(data, "<u8", offset=end))
+
+    @abstractmethod
+    def decode(self, total: Vector, survivors: int) -> T:
+        """Return what a sum of so many vectors stands for; refuse an implausible sum."""
+
+
 @dataclass(frozen=True)
 class Mean:
     """What a sum says: the weighted mean of the models, and totals over the members.
@@ -74,13 +103,13 @@ class Mean:
     figures: Mapping[str, float] = field(default_factory=dict)
 
 
-class VectorForm:
+class VectorForm(SumForm[Mean]):
     """How the models of an experiment become vectors; equal on both sides.
 
     Parameters
     ----------
     parameters, buffers
-        Names, shapes and types; both empty where only figures are summed.
+        Names, shapes and types.
     members
         The generation's number of members: so many vectors can be added without overflow.
     weighted
@@ -101,31 +130,14 @@ class VectorForm:
         self._parameters, self._buffers = _ordered(parameters), _ordered(buffers)
         self._weighted = weighted
         self._fraction_bits = _WEIGHTED_FRACTION_BITS if weighted else _FRACTION_BITS
-        self._bound = _LARGEST_SUM // members
+        self._bound = LARGEST_SUM // members
         self._number_bits, self._number_bound = self._fraction_bits, self._bound
-        self._dtype: np.dtype[Any] = np.dtype("<u8")
+        dtype: np.dtype[Any] = np.dtype("<u8")
         if narrow and not weighted:
-            self._dtype = np.dtype("<u4")
+            dtype = np.dtype("<u4")
             self._number_bound = _LARGEST_NARROW_SUM // members
             self._number_bits = max(0, self._number_bound.bit_length() - 1 - _NARROW_RANGE_BITS)
-        self._numbers = _size(self._parameters)
-        self._extras = _size(self._buffers) + _AFTER_BUFFERS
-
-    @property
-    def length(self) -> int:
-        """The bytes of every vector of this form."""
-        return self._numbers * self._dtype.itemsize + self._extras * 8
-
-    def zeros(self) -> Vector:
-        return Vector(np.zeros(self._numbers, self._dtype), np.zeros(self._extras, "<u8"))
-
-    def from_bytes(self, data: bytes | memoryview) -> Vector:
-        """Return the vector of these bytes, which are not copied."""
-        if len(data) != self.length:
-            raise SecureSumError(f"a vector has {self.length} bytes here, got {len(data)}")
-        end = self._numbers * self._dtype.itemsize
-        numbers = np.frombuffer(data, self._dtype, count=self._numbers)
-        return Vector(numbers, np.frombuffer(data, "<u8", offset=end))
+        super().__init__(_size(self._parameters), dtype, _size(self._buffers) + _AFTER_BUFFERS)
 
     # --- a member's model → integers --------------------------------------------------------------
 
@@ -154,7 +166,7 @@ class VectorForm:
         values = [weight, round(norm(model.parameters) * 2**_NORM_BITS)]
         for name in FIGURES:
             figure = figures.get(name)
-            values += [0, 0] if figure is None else [1, round(weight * _limited(figure) * unit)]
+            values += [0, 0] if figure is None else [1, round(weight * limited(figure) * unit)]
         return values
 
     # --- a sum → the mean -------------------------------------------------------------------------
@@ -273,7 +285,7 @@ def _read(
     return arrays
 
 
-def _limited(figure: float) -> float:
+def limited(figure: float) -> float:
     """Limit a figure, which is not part of the model: training may have diverged."""
     if math.isnan(figure):
         return LARGEST_FIGURE

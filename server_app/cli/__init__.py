@@ -4,7 +4,13 @@ import typer
 
 from operation.renames import renamed_commands, renamed_options
 
-from . import experiment_commands, service_commands, study_commands
+from . import (
+    codebook_commands,
+    experiment_commands,
+    export_command,
+    service_commands,
+    study_commands,
+)
 
 app = typer.Typer(no_args_is_help=True, cls=renamed_commands({"renew": "renew-certificate"}))
 
@@ -18,6 +24,7 @@ app.command()(study_commands.init)
 app.command(cls=renamed_options({"--yes": "--fingerprint"}))(study_commands.enrol)
 app.command()(study_commands.remove)
 app.command()(study_commands.roster)
+app.command()(codebook_commands.codebook)
 app.command()(study_commands.renew_certificate)
 app.command()(service_commands.up)
 app.command()(service_commands.down)
@@ -26,3 +33,4 @@ app.command()(experiment_commands.follow)
 app.command()(experiment_commands.status)
 app.command()(experiment_commands.resume)
 app.command()(experiment_commands.stop)
+app.command()(export_command.export)

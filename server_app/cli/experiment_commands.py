@@ -11,6 +11,7 @@ from .foreground import follow_to_end
 from .shared import DEFAULT_FOLDER, Folder, exit_on_experiment_error, open_study
 
 if TYPE_CHECKING:
+    from operation.config import Scalar
     from server_app.study.study_folder import Study
 
 Id = Annotated[
@@ -40,6 +41,9 @@ def run(
             help="Start from an experiment's last aggregate, or from a .safetensors file.",
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen, and start nothing.")
+    ] = False,
     detach: Detach = False,
     json_output: Json = False,
 ) -> None:
@@ -50,6 +54,9 @@ def run(
         place = open_study(study)
         values = place.settings() | parse_set_options(settings)
         _check_roster(place)
+        if dry_run:
+            _print_forecast(place, values, json_output)
+            return
         # Imported only now: Flower takes a second or two.
         from server_app.experiment import experiment_control, first_model
         from server_app.experiment.experiment_folder import ExperimentFolder
@@ -95,6 +102,7 @@ def resume(
         api = control(place)
         chosen = experiment_control.pick(place, experiment)
         if chosen.is_complete:
+            chosen.delete_routes()  # the run may have been killed just before it did so
             fail(2, f"the experiment {chosen.id} is complete; its results are in {chosen.folder}")
         experiment_control.check_nothing_runs(place, api)
         experiment_control.stop(place, api, chosen)  # Flower may not know yet that its run ended
@@ -147,6 +155,20 @@ def status(study: Folder = DEFAULT_FOLDER, json_output: Json = False) -> None:
         echo(json.dumps(seen))
     else:
         show(seen, console())
+
+
+def _print_forecast(place: "Study", values: "dict[str, Scalar]", json_output: bool) -> None:
+    """Say what an experiment with these settings would do; no hospital is asked."""
+    # Imported only now: torch takes seconds.
+    from server_app.config.study_task import load_task
+    from server_app.experiment.dry_run import forecast, forecast_text
+    from server_app.experiment.experiment_control import experiment_folders
+    from server_app.experiment.experiment_folder import parse_for
+
+    settings, task_settings = parse_for(place, values)
+    task, _ = load_task(task_settings, seed=0, codebook=place.codebook())
+    found = forecast(settings, task, experiment_folders(place))
+    echo(json.dumps(found.as_dict()) if json_output else forecast_text(found))
 
 
 def _print_running(name: str, json_output: bool) -> None:

@@ -123,6 +123,7 @@ def roster(
             if not yes:
                 typer.confirm("Sign this roster?", abort=True)
         made, is_new = study_members.write_roster(place)
+        codebook = place.sign_codebook()
         place.write_connection()
     table = Table("member", "fingerprint", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for member in made.members:
@@ -130,6 +131,8 @@ def roster(
     echo(f"study        {made.study}\ngeneration   {made.generation}\n")
     console().print(table)
     echo(f"\nfingerprint of this roster:\n    {made.fingerprint}\n")
+    if codebook is not None:
+        echo(f"fingerprint of the codebook:\n    {codebook.fingerprint}\n")
     if is_new:
         echo(
             f"Send {place.for_hospitals} to every hospital (nothing in it is secret), and compare "

@@ -8,6 +8,7 @@ from pydantic import model_validator
 from operation.config import SettingsGroup, setting
 from protocol.randomness import SEED_BYTES
 from protocol.schedule import Schedule, schedule_seed
+from protocol.study.roster import DEFAULT_MINIMUM
 
 Aggregator = Literal[
     "fedavg",
@@ -124,6 +125,15 @@ class MethodSettings(SettingsGroup):
         f"{', '.join(f'`{name}`' for name in SECURE)}. `plain`: every model, which hospitals must "
         "allow (`plain-aggregation`). `auto` is `plain` in a simulation, where it saves time. See "
         "[secure-averaging.md](secure-averaging.md).",
+    )
+    minimum_cohort: int = setting(
+        DEFAULT_MINIMUM,
+        "fewest models in a secure sum, if two thirds of the hospitals are fewer",
+        ge=2,
+        lt=2**16,
+        advice="An aggregation needs more than two thirds of the hospitals, and at least so many. "
+        "A hospital refuses an experiment whose sums could be of fewer models than the "
+        "`minimum-cohort` of its policy. No effect with `averaging = plain`.",
     )
     aggregator: Aggregator = setting("fedavg", "what aggregates the models", values="see below")
     proximal_mu: float = setting(

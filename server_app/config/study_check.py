@@ -15,16 +15,21 @@ from pathlib import Path
 
 from operation.config import Scalar, SettingsError
 from operation.terminal import echo
+from protocol.codebook import Codebook
 
 
 def check_in_subprocess(
-    values: Mapping[str, Scalar], hospitals: int, first_model: Path | None
+    values: Mapping[str, Scalar],
+    hospitals: int,
+    first_model: Path | None,
+    codebook: Codebook | None = None,
 ) -> None:
     """Build network and aggregator as the run will; SettingsError says what to change."""
     request = {
         "values": dict(values),
         "hospitals": hospitals,
         "first": first_model and str(first_model),
+        "codebook": codebook and codebook.content.decode(),
     }
     done = subprocess.run(  # noqa: S603 (our own interpreter and module)
         [sys.executable, "-m", __name__],
@@ -53,9 +58,10 @@ def main() -> None:
 
     request = json.load(sys.stdin)
     settings, task = parse(request["values"], hospitals=request["hospitals"])
+    codebook = request["codebook"] and Codebook.from_content(request["codebook"].encode())
     problem = ""
     try:
-        check(settings, task, request["first"] and Path(request["first"]))
+        check(settings, task, request["first"] and Path(request["first"]), codebook)
     except (DataError, ModelError, SettingsError) as error:
         problem = str(error)
     replies.write(json.dumps({"problem": problem}) + "\n")

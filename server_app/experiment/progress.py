@@ -165,18 +165,32 @@ def closing_table(summary: dict[str, Any], run_dir: Path) -> Table:
 
 def _accuracies(summary: dict[str, Any]) -> dict[str, str]:
     """Return the accuracies on the test set, or on the hospitals' examples if there is none."""
+    held_out = _held_out(summary)
     if summary["test_accuracy"] is None:
-        if summary["mean_held_out_accuracy"] is None:
-            return {"accuracy": "unknown: no test data here, and no hospital discloses its own"}
-        held_out = _percent(summary["mean_held_out_accuracy"])
-        return {"held-out accuracy": f"{held_out} (the final aggregate, mean over hospitals)"}
+        unknown = "unknown: no test data here, and too few hospitals disclose their own figures"
+        return held_out or {"accuracy": unknown}
     return {
         "test accuracy": f"{_percent(summary['test_accuracy'])} (the final aggregate)",
         "balanced accuracy": f"{_percent(summary['test_balanced_accuracy'])} "
         "(mean over the classes)",
         "mean over hospitals": f"{_percent(summary['mean_client_accuracy'])} "
         "(each hospital's own model)",
-    }
+    } | (held_out if summary["held_out"] else {})
+
+
+def _held_out(summary: dict[str, Any]) -> dict[str, str]:
+    """Return the accuracy on the hospitals' held-out examples, if it is known."""
+    if total := summary["held_out"]:
+        examples, hospitals = (counted(total[f"{what}s"], what) for what in ("example", "hospital"))
+        return {
+            "held-out accuracy": f"{_percent(total['accuracy'])} (the final aggregate, {examples} "
+            f"of {hospitals})",
+            "held-out balanced": f"{_percent(total['balanced_accuracy'])} (mean over the classes)",
+        }
+    if summary["mean_held_out_accuracy"] is None:
+        return {}
+    mean = _percent(summary["mean_held_out_accuracy"])
+    return {"held-out accuracy": f"{mean} (the final aggregate, mean over hospitals)"}
 
 
 def _percent(value: float | None) -> str:

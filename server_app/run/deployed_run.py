@@ -5,7 +5,6 @@ This process has no torch: see evaluator_process.py.
 
 import logging
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ def run_experiment(grid: Grid, name: str) -> dict[str, Any]:
 def _run(grid: Grid, study: Study, experiment: ExperimentFolder) -> dict[str, Any]:
     roster = experiment.roster()
     settings, _ = experiment.settings(len(roster.members))
-    secrets = experiment.secrets()
+    secrets, codebook = experiment.secrets(), experiment.codebook()
     with EvaluatorProcess(experiment.folder, len(roster.members)) as evaluator:
         recorder = Recorder(experiment.folder, settings, evaluator, resumable=True)
         summary = run_strategy(
@@ -51,14 +50,15 @@ def _run(grid: Grid, study: Study, experiment: ExperimentFolder) -> dict[str, An
                 route_seed=secrets.route_seed,
                 training_seed=secrets.training_seed,
                 averaging="secure",
+                codebook=None if codebook is None else codebook.digest,
                 first_model_from_seed=not experiment.has_given_first_model,
                 journal=DiskJournal(experiment.journal),
                 newest_roster=study.roster,
                 notifier=find_notifier(),
             ),
         )
-    # Its models and the training seed are confidential and no longer needed.
-    shutil.rmtree(experiment.journal, ignore_errors=True)
+    # Models, routes and seeds are confidential and no longer needed.
+    experiment.delete_routes()
     return summary
 
 

@@ -38,7 +38,9 @@ def main() -> None:
     try:
         settings, task_settings = experiment.settings(int(sys.argv[2]))
         secrets = experiment.secrets()
-        task, test = load_task(task_settings, seed=secrets.rehearsal or 0)
+        task, test = load_task(
+            task_settings, seed=secrets.rehearsal or 0, codebook=experiment.codebook()
+        )
         seed = shared_init_seed(secrets.training_seed)
         evaluator = Evaluator(settings.training, task, test, seed=seed)
         first = evaluator.first_model

@@ -6,13 +6,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors.numpy import save, save_file
-
 from operation import files
 from protocol import __version__
 from protocol.messages import Closed, Trained
 from protocol.model_bytes import ModelState
+from protocol.model_file import to_model_file
 from protocol.schedule import Leg
+from protocol.secure_sum.held_out_totals import HeldOutTotals
 from server_app.config.run_config import Settings
 from server_app.experiment import first_model
 from strategies.identifiers import HospitalName
@@ -78,8 +78,7 @@ class Recorder(Observer):
 
     def aggregated(self, leg: Leg, model: ModelState) -> None:
         if self._resumable:  # a new experiment can start from it, even if this one is lost
-            data = save(model.parameters | model.buffers)
-            files.replace(self.run_dir / first_model.AGGREGATE, data, mode=0o600)
+            files.replace(self.run_dir / first_model.AGGREGATE, to_model_file(model), mode=0o600)
         metrics = self.evaluator.evaluate(model)
         if metrics is not None:
             self._metrics.write(
@@ -149,7 +148,16 @@ class Recorder(Observer):
         # Events of later legs, from the killed run, stand above this line; they are written again.
         self._metrics.write("resumed", leg=sum(totals.endings.values()), legs=totals.legs)
 
-    def closed(self, answers: Mapping[HospitalName, Answer]) -> None:
+    def closed(self, answers: Mapping[HospitalName, Answer], totals: HeldOutTotals | None) -> None:
+        if totals is not None:
+            self._totals.held_out = {
+                "hospitals": totals.hospitals,
+                "examples": totals.count,
+                "loss": totals.mean_loss,
+                "accuracy": totals.accuracy,
+                "balanced_accuracy": totals.balanced_accuracy,
+            }
+            self._metrics.write("held-out-total", **self._totals.held_out)
         for name, answer in answers.items():
             if isinstance(answer.reply, Closed) and answer.reply.held_out_accuracy is not None:
                 self._totals.held_out_accuracies.append(answer.reply.held_out_accuracy)
@@ -167,8 +175,7 @@ class Recorder(Observer):
 
         All of them are on the disk when this returns: the journal is deleted next.
         """
-        with files.replacing(self.run_dir / first_model.FINAL) as draft:
-            save_file(final.parameters | final.buffers, draft)
+        files.replace(self.run_dir / first_model.FINAL, to_model_file(final))
         (self.run_dir / first_model.AGGREGATE).unlink(missing_ok=True)
         metrics = self.evaluator.evaluate(final)
         summary = {

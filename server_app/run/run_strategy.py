@@ -1,12 +1,12 @@
 """Runs FedDC with the given settings, simulated or real, and records the results."""
 
-import errno
 from dataclasses import replace
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord
 from flwr.serverapp import Grid
 
+from operation.disk_space import DiskFull, is_full
 from server_app.config.aggregators import build_aggregator
 from server_app.config.run_config import Settings
 from strategies.feddc import FedDC
@@ -42,6 +42,7 @@ def run_strategy(
                 approval_wait=algorithm.approval_wait,
                 sealed=algorithm.sealed,
                 averaging=study.averaging if algorithm.averaging == "auto" else algorithm.averaging,
+                minimum_cohort=algorithm.minimum_cohort,
                 observer=recorder,
             ),
             daisy_period=algorithm.daisy_period or None,
@@ -75,6 +76,7 @@ def run_strategy(
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return "the disk is full: free some space, then run `feddc coordinator resume`"
+    if isinstance(error, OSError) and is_full(error):
+        what = str(error) if isinstance(error, DiskFull) else "the disk is full"
+        return f"{what}: free some space, then run `feddc coordinator resume`"
     return f"{error}" or type(error).__name__

@@ -25,6 +25,7 @@ class RunTotals:
     missed_rounds: int = 0
     client_accuracies: list[float] = field(default_factory=list)
     held_out_accuracies: list[float] = field(default_factory=list)
+    held_out: dict[str, float] | None = None  # totals over hospitals, from the closing secure sum
 
     def add(self, report: LegReport) -> None:
         """Count one leg."""
@@ -45,6 +46,7 @@ class RunTotals:
         return {
             "mean_client_accuracy": mean(self.client_accuracies),
             "mean_held_out_accuracy": mean(self.held_out_accuracies),
+            "held_out": self.held_out,
             "legs": self.legs,
             "hand_overs": hand_overs,
             "aggregations": self.endings[Ending.AGGREGATION],

@@ -6,6 +6,7 @@ from learning.settings import TrainingSettings
 from operation import files
 from operation.config import SettingsError, SettingsGroup, toml_lines
 from protocol.sealing.keys import Identity
+from server_app.config.card_settings import CardSettings
 from server_app.config.run_config import AlgorithmSettings
 from server_app.config.task_settings import TaskSettings
 from server_app.experiment.experiment_folder import deployed_keys
@@ -19,6 +20,7 @@ _GROUPS: tuple[tuple[str, type[SettingsGroup]], ...] = (
     ("The task: fill this in", TaskSettings),
     ("The algorithm", AlgorithmSettings),
     ("Training", TrainingSettings),
+    ("The model card of `feddc coordinator export`", CardSettings),
 )
 
 

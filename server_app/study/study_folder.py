@@ -8,6 +8,7 @@ from typing import Any
 from operation import files
 from operation.config import Scalar, SettingsError
 from protocol.address import Address
+from protocol.codebook import Codebook, CodebookError
 from protocol.sealing.keys import Identity, InvalidKey
 from protocol.study.connection import Connection
 from protocol.study.roster import Roster, RosterError
@@ -79,6 +80,16 @@ class Study:
     @property
     def roster_file(self) -> Path:
         return self.folder / "roster"
+
+    @property
+    def codebook_file(self) -> Path:
+        """What an example is, as the study's people write it."""
+        return self.folder / "codebook.toml"
+
+    @property
+    def signed_codebook_file(self) -> Path:
+        """The codebook as it was signed, which hospitals pin."""
+        return self.for_hospitals / "codebook"
 
     @property
     def for_hospitals(self) -> Path:
@@ -154,6 +165,48 @@ class Study:
         if roster.coordinator != self.identity().public:
             raise StudyError(f"{self.roster_file}: not signed by the identity in identity.key")
         return roster
+
+    def written_codebook(self) -> Codebook | None:
+        """Return the codebook in codebook.toml, signed or not; None if there is none."""
+        try:
+            return Codebook.from_toml(self.codebook_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError, CodebookError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise StudyError(f"{self.codebook_file}: {reason}") from error
+
+    def codebook(self) -> Codebook | None:
+        """Return the signed codebook; StudyError if codebook.toml was edited since."""
+        written = self.written_codebook()
+        try:
+            data = self.signed_codebook_file.read_bytes()
+            signed = Codebook.from_signed(data, self.identity().public)
+        except FileNotFoundError:
+            signed = None
+        except (OSError, CodebookError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise StudyError(
+                f"{self.signed_codebook_file}: {reason}; sign codebook.toml again with "
+                "`feddc coordinator codebook`"
+            ) from error
+        if written != signed:
+            what = "was edited after it was signed" if written and signed else "is not signed yet"
+            if written is None:
+                what = "is missing, but a codebook was signed: restore it"
+            raise StudyError(
+                f"{self.codebook_file} {what}: sign it with `feddc coordinator codebook`, send "
+                f"{self.for_hospitals} to every hospital, and have each join with it"
+            )
+        return signed
+
+    def sign_codebook(self) -> Codebook | None:
+        """Sign codebook.toml for the hospitals, if there is one."""
+        written = self.written_codebook()
+        if written is not None:
+            files.make_folder(self.for_hospitals, 0o755)
+            files.replace(self.signed_codebook_file, written.signed(self.identity()))
+        return written
 
     def settings(self) -> dict[str, Scalar]:
         """Return the values in settings.toml; only their form is checked."""

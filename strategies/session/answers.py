@@ -15,12 +15,13 @@ from protocol.model_size import Layout, ModelSize, layout_of, model_size, optimi
 from protocol.schedule import Ending
 from protocol.sealing import envelope
 from protocol.secure_sum.total import LastAggregate
+from protocol.secure_sum.vector import Mean
 from strategies.identifiers import HospitalName, Position
 from strategies.routing.planner import ModelRef, Plan
 
 from .exchange import NOT_CONNECTED, Answer
 from .members import Members
-from .secure_average import SecureAverage
+from .secure_average import SecureSum
 from .storage.spool import Spool
 
 # The model is whole, but not for this recipient: it can go to another.
@@ -84,7 +85,7 @@ class LegAnswers:
         members: Members,
         expected: Expected,
         spool: Spool,
-        secure_sum: SecureAverage | None = None,
+        secure_sum: SecureSum[Mean] | None = None,
     ) -> None:
         self.trained: dict[Position, Trained | Masked] = {}  # without their models
         self._secure_sum = secure_sum

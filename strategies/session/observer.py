@@ -6,6 +6,7 @@ from typing import Any
 
 from protocol.model_bytes import ModelState
 from protocol.schedule import Leg
+from protocol.secure_sum.held_out_totals import HeldOutTotals
 from strategies.identifiers import HospitalName
 
 from .exchange import Answer
@@ -79,5 +80,9 @@ class Observer:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from what `to_state` returned when the resumed run last saved its state."""
 
-    def closed(self, answers: Mapping[HospitalName, Answer]) -> None:
-        """The final model was delivered; the answers hold the hospitals' own evaluation."""
+    def closed(self, answers: Mapping[HospitalName, Answer], totals: HeldOutTotals | None) -> None:
+        """The final model was delivered.
+
+        `totals` are its figures on the hospitals' held-out examples, if a secure sum brought any.
+        With plain averaging the answers hold the hospitals' own evaluation instead.
+        """

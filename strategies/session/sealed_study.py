@@ -8,7 +8,7 @@ from operation.clock import Clock
 from protocol.descriptor import Averaging
 from protocol.randomness import SEED_BYTES
 from protocol.sealing.keys import Identity
-from protocol.study.roster import Roster
+from protocol.study.roster import DEFAULT_MINIMUM, Roster
 
 from .observer import Observer
 from .reply_notifier import ReplyNotifier
@@ -35,6 +35,8 @@ class SealedStudy:
     first_model_from_seed
         Whether `initial_arrays` are the model that hospitals build from the training seed
         themselves. Otherwise the hospitals are sent it, and approve its digest with the rest.
+    codebook
+        Digest of the study's codebook, if it has one: hospitals that have pinned another refuse.
     sealed
         Whether models are sealed for their recipients in hand-overs, so that nobody in between can
         read them. Real hospitals insist on it.
@@ -42,6 +44,9 @@ class SealedStudy:
         `secure`: in aggregations the coordinator learns only the sum of the models, which takes
         three messages each way, and more than two thirds of the members. `plain`: it reads every
         model that it aggregates, which hospitals must allow.
+    minimum_cohort
+        With secure averaging, the fewest models in a sum, if two thirds of the members are fewer.
+        Hospitals refuse an experiment whose sums could be of fewer than their policy's.
     quorum, quorum_wait
         Fraction of the drawn hospitals that must answer for a leg to count, and the seconds to wait
         for missing ones before the experiment ends with an error.
@@ -69,8 +74,10 @@ class SealedStudy:
     route_seed: bytes = field(default_factory=_new_seed, repr=False)
     training_seed: bytes = field(default_factory=_new_seed, repr=False)
     first_model_from_seed: bool = False
+    codebook: bytes | None = None
     sealed: bool = True
     averaging: Averaging = "plain"
+    minimum_cohort: int = DEFAULT_MINIMUM
     quorum: float = 0.5
     quorum_wait: float = 0.0
     start_timeout: float = 120.0

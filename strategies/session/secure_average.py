@@ -1,4 +1,4 @@
-"""A secure average at the coordinator: masked vectors in, their mean out.
+"""A secure sum at the coordinator: masked vectors in, their sum out, of models or of figures.
 
 Vectors are added as they arrive: nothing here or on disk holds one hospital's model. Who survived,
 the masked sum and the seed shares are on disk before the second trip, and the signatures before the
@@ -6,7 +6,7 @@ third, so that a resumed run sends the same bytes.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from flwr.serverapp.strategy import (
     FedAdagrad,
@@ -31,7 +31,7 @@ from protocol.secure_sum.statements import (
 )
 from protocol.secure_sum.total import Total
 from protocol.secure_sum.unmasking import revealed_bytes, unmask
-from protocol.secure_sum.vector import Mean, VectorForm
+from protocol.secure_sum.vector import SumForm
 from strategies.identifiers import HospitalName
 from strategies.settings import FedDCSettings
 from strategies.wrapped.requirements import layers
@@ -41,6 +41,7 @@ from .members import Members, WholeRequest
 from .quorum import ExperimentFailed, QuorumPause
 from .storage.spool import Spool
 
+T = TypeVar("T")
 LEAST_MEMBERS = 3
 # Trips 2 and 3 are answered at once: nobody trains. Who is silent for longer has dropped out.
 _TRIP_SECONDS = 60.0
@@ -48,7 +49,9 @@ _MEANS = (FedAvg, FedProx)
 _STEPS = (FedAvgM, FedAdam, FedYogi, FedAdagrad)
 
 
-def check_secure(settings: FedDCSettings, strategy: Strategy, members: int) -> None:
+def check_secure(
+    settings: FedDCSettings, strategy: Strategy, members: int, minimum_cohort: int
+) -> None:
     """Refuse settings with which models can't be averaged securely; say what to choose."""
     name = type(layers(strategy)[-1]).__name__
     names = ", ".join(kind.__name__ for kind in (*_MEANS, *_STEPS))
@@ -63,6 +66,10 @@ def check_secure(settings: FedDCSettings, strategy: Strategy, members: int) -> N
             "can't weigh by chain-examples: choose equal or examples",
         ),
         (members >= LEAST_MEMBERS, f"needs at least {LEAST_MEMBERS} members, got {members}"),
+        (
+            members >= minimum_cohort,
+            f"with minimum-cohort = {minimum_cohort} needs as many members, got {members}",
+        ),
     ):
         if not is_possible:
             raise ValueError(
@@ -76,11 +83,11 @@ def aggregate_of(strategy: Strategy) -> Aggregate:
     return "verified" if type(strategy) in _MEANS else "same"
 
 
-class SecureAverage:
+class SecureSum(Generic[T]):
     """One secure sum. `survivors` is empty until trip 1 is over."""
 
     def __init__(
-        self, leg: SecureLeg, form: VectorForm, members: Members, spool: Spool, aggregate: bytes
+        self, leg: SecureLeg, form: SumForm[T], members: Members, spool: Spool, aggregate: bytes
     ) -> None:
         self.leg = leg
         self.survivors: dict[str, Statement] = {}
@@ -120,8 +127,8 @@ class SecureAverage:
 
     def finish(
         self, save: Callable[[], None], pause: Callable[[], QuorumPause], timeout: float
-    ) -> tuple[Mean, bytes]:
-        """Have the survivors signed and their masks removed; return the mean, and the sum."""
+    ) -> tuple[T, bytes]:
+        """Have the survivors signed and their masks removed; return what the sum says, and it."""
         if not self._signatures:
             statements = to_bundle({n: s.to_bytes() for n, s in self.survivors.items()})
             request = SignSurvivors(
@@ -134,7 +141,7 @@ class SecureAverage:
         total = self._form.from_bytes(self._spool.get(self._sum_name)).copy()
         unmask(total, self.leg, self.survivors, revealed)
         try:
-            mean = self._form.decode(total, len(self.survivors))
+            decoded = self._form.decode(total, len(self.survivors))
         except SecureSumError as error:
             raise ExperimentFailed(
                 f"leg {self.leg.leg}: the secure sum is wrong, a hospital has sent a wrong share "
@@ -143,7 +150,7 @@ class SecureAverage:
         survivors = tuple(name for name in self.leg.cohort if name in self.survivors)
         data = memoryview(total.to_bytes())
         count = len(self._members)
-        return mean, Total(self.leg.leg, count, self.leg.cohort, survivors, data).to_bytes()
+        return decoded, Total(self.leg.leg, count, self.leg.cohort, survivors, data).to_bytes()
 
     def _reveal_requests(self) -> dict[str, Request]:
         signatures = to_bundle(self._signatures)

@@ -14,13 +14,13 @@ from flwr.serverapp import Grid
 from operation.flower.logger import log
 from protocol.approval import approval_fingerprint
 from protocol.descriptor import Descriptor
-from protocol.messages import Carries, Close, Trained, Vouch, Vouched
+from protocol.messages import Carries, Close, Refusal, RefusalCode, Trained, Vouch, Vouched
 from protocol.model_bytes import ModelState, Wire
 from protocol.model_size import layout_of
 from protocol.schedule import Ending, Leg, schedule_seed
 from protocol.secure_sum.secure_leg import SecureLeg, threshold
 from protocol.secure_sum.total import LastAggregate
-from protocol.secure_sum.vector import VectorForm
+from protocol.secure_sum.vector import Mean, VectorForm
 from strategies.identifiers import HospitalName, Position, cohort_node
 from strategies.routing.planner import Assignment, ModelRef, Plan, Planner, cohort_size
 from strategies.settings import FedDCSettings
@@ -29,12 +29,14 @@ from strategies.wrapped.requirements import check_wrapped, least_hospitals, leas
 
 from .answers import Expected, LegAnswers, absent
 from .approval import WAITING, NewcomerWait
+from .closing import ClosingFigures
 from .connect import connect_members
+from .exchange import Answer
 from .members import Members
 from .observer import LegReport
 from .quorum import ExperimentFailed, QuorumPause, quorum_problem
 from .sealed_study import SealedStudy
-from .secure_average import SecureAverage, check_secure
+from .secure_average import SecureSum, check_secure
 from .set_up import (
     Examples,
     agreed_wire,
@@ -79,8 +81,10 @@ class Session:
         self._signed: dict[Position, SignedRequest] = {}
         self._next_generation: NextGeneration | None = None
         self._saved_aggregation: int | None = None  # the last one whose arrays are in the spool
-        self._secure_sum: SecureAverage | None = None  # in an aggregation leg
+        self._secure_sum: SecureSum[Mean] | None = None  # in an aggregation leg
         self._saved_sum: State | None = None  # of a run that is resumed
+        self._closing: ClosingFigures | None = None
+        self._saved_closing: State | None = None  # of a run that is resumed
         self._vouchers: Mapping[str, str] | None = None  # for a sum of the former generation
         self._sum_bytes = b""  # the last secure sum, as requests carry it
         self._figures: Mapping[str, float] = {}
@@ -150,7 +154,7 @@ class Session:
             chained=settings.is_chained,
         )
         if study.averaging == "secure":
-            check_secure(settings, wrapped.strategy, len(members))
+            check_secure(settings, wrapped.strategy, len(members), study.minimum_cohort)
         self._members = members
         nodes = [cohort_node(hospital) for hospital in members.positions]
         self._agreed = wrapped.configure(nodes, self._config, members.grid)
@@ -179,6 +183,11 @@ class Session:
     def _sends_sums(self) -> bool:
         """Whether hospitals are sent sums, which they can check, and not the aggregates."""
         return self._is_secure and self._descriptor.aggregate == "verified"
+
+    @property
+    def _threshold(self) -> int:
+        """The fewest models in a secure sum."""
+        return threshold(len(self._members), self._descriptor.minimum_cohort)
 
     def _check_descriptor(self, agreed: Descriptor) -> None:
         """Refuse to continue an experiment with other settings than the hospitals agreed to."""
@@ -220,7 +229,8 @@ class Session:
                 return
             staying_out = {name: why for name, why in refusals.items() if why}
             names = tuple(name for name in everybody.names if not refusals[name])
-            needed = max(2, math.ceil(self._study.quorum * len(everybody)))
+            least = self._descriptor.minimum_cohort if self._is_secure else 2
+            needed = max(least, math.ceil(self._study.quorum * len(everybody)))
             if len(names) < needed:
                 log(
                     WARNING,
@@ -320,21 +330,19 @@ class Session:
             weighted=self._descriptor.weighted,
             narrow=self._wire != "same",
         )
-        leg = SecureLeg(
-            self._descriptor.experiment,
-            self._generation,
-            plan.leg.number,
-            cohort,
-            threshold(count),
-        )
+        leg = self._secure_leg(plan.leg.number, cohort)
         last = LastAggregate()
         if self._last_aggregation:
             sent = self._spool.get(_aggregate_name(self._last_aggregation))
             last = LastAggregate.of(self._last_aggregation, sent)
-        self._secure_sum = SecureAverage(leg, form, self._members, self._spool, last.to_bytes())
+        self._secure_sum = SecureSum(leg, form, self._members, self._spool, last.to_bytes())
         if self._saved_sum is not None:
             self._secure_sum.restore(self._saved_sum)
             self._saved_sum = None
+
+    def _secure_leg(self, number: int, cohort: tuple[str, ...]) -> SecureLeg:
+        name = self._descriptor.experiment
+        return SecureLeg(name, self._generation, number, cohort, self._threshold)
 
     def _plan_with_quorum(self, leg: Leg) -> Plan:
         quorum = self._study.quorum
@@ -438,7 +446,7 @@ class Session:
         return found
 
     def _secure_contribution(
-        self, plan: Plan, answers: LegAnswers, secure_sum: SecureAverage
+        self, plan: Plan, answers: LegAnswers, secure_sum: SecureSum[Mean]
     ) -> dict[Position, Contribution]:
         mean, self._sum_bytes = secure_sum.finish(
             self.save, lambda: self._pause(plan.leg), self._timeout
@@ -509,19 +517,44 @@ class Session:
 
     def close(self) -> None:
         """Deliver the final model to every member; the keys are destroyed there."""
-        self.save()  # so that a resumed run delivers the same model
         if self._sends_sums:
             final = self._spool.get(_aggregate_name(self._last_aggregation))
         else:
             final = self._wrapped.model.to_bytes(wire=self._wire)
+        if self._is_secure:
+            self._closing = self._closing_figures(final)
+        self.save()  # so that a resumed run delivers the same model
         self._spool.put(_FINAL_MODEL, final)
+        totals = None
+        if self._closing is not None:
+            # Nobody waits for figures: without a quorum there are none.
+            pause = QuorumPause(self._legs[-1], 0.0, self._study.observer, self._study.clock)
+            totals = self._closing.collect(self.save, pause, self._timeout)
         is_random = self._descriptor.schedule_commitment is not None
         seed = schedule_seed(self._study.route_seed).hex() if is_random else None
         request = Close(experiment=self._study.experiment, schedule_seed=seed)
         answers = close_experiment(
             self._members, request, self._spool, _FINAL_MODEL, timeout=self._timeout
         )
-        self._study.observer.closed(answers)
+        full = [name for name, answer in answers.items() if _has_no_space(answer)]
+        if full:
+            raise ExperimentFailed(
+                f"the final model does not fit on the disk at {', '.join(full)}: when there is "
+                "space, `feddc coordinator resume` delivers it again"
+            )
+        self._study.observer.closed(answers, totals)
+
+    def _closing_figures(self, final: bytes) -> ClosingFigures:
+        last = self._legs[-1]
+        return ClosingFigures(
+            self._members,
+            self._spool,
+            leg=lambda cohort: self._secure_leg(last.number + 1, cohort),
+            classes=self._descriptor.classes,
+            model=_FINAL_MODEL,
+            aggregate=LastAggregate.of(last.number, final).to_bytes(),
+            saved=self._saved_closing,
+        )
 
     # --- saved state ------------------------------------------------------------------------------
 
@@ -533,6 +566,8 @@ class Session:
             models |= {_aggregate_name(last)}
         if self._secure_sum is not None:
             models |= self._secure_sum.stored
+        if self._closing is not None:
+            models |= self._closing.stored
         kept = {*models, f"current-{last}", f"strategy-{last}"}
         self._study.journal.write(lambda: self._snapshot().to_state(), kept)
 
@@ -551,6 +586,7 @@ class Session:
             examples=self._examples,
             generation=self._generation,
             secure_sum=None if self._secure_sum is None else self._secure_sum.to_state(),
+            closing=None if self._closing is None else self._closing.to_state(),
             vouchers=self._vouchers,
             heads=self._members.heads,
             legs_done=self.legs_done,
@@ -573,7 +609,7 @@ class Session:
         self._members.heads |= saved.heads
         self._examples = saved.examples
         self._generation, self._saved_sum = saved.generation, saved.secure_sum
-        self._vouchers = saved.vouchers
+        self._vouchers, self._saved_closing = saved.vouchers, saved.closing
         self.legs_done = saved.legs_done
         self._last_aggregation = self._saved_aggregation = last
         self._next_generation = saved.next_generation
@@ -591,8 +627,12 @@ class Session:
         if leg.ending is Ending.HAND_OVER:
             return 1
         if self._is_secure:
-            return threshold(len(self._members))
+            return self._threshold
         return least_models(self._wrapped.strategy, self._wrapped.model.trainable_numbers)
+
+
+def _has_no_space(answer: Answer) -> bool:
+    return isinstance(answer.reply, Refusal) and answer.reply.code is RefusalCode.DISK_FULL
 
 
 def _aggregate_name(leg: int) -> str:

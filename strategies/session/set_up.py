@@ -93,6 +93,8 @@ def make_descriptor(
         averaging=study.averaging,
         weighted=study.averaging == "secure" and settings.weighting == "examples",
         aggregate=aggregate_of(strategy) if study.averaging == "secure" else "verified",
+        minimum_cohort=study.minimum_cohort if study.averaging == "secure" else 2,
+        codebook=study.codebook,
         roster=study.roster.digest,
     )
 

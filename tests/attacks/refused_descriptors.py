@@ -45,6 +45,7 @@ DESCRIPTORS: dict[str, tuple[RefusalCode, Change]] = {
     "half a megabyte of spaces": (Code.MALFORMED, training(model_options="{}" + " " * 500_000)),
     "another roster": (Code.ANOTHER_ROSTER, another_roster),
     "no roster": (Code.ANOTHER_ROSTER, changed(roster=bytes(32))),
+    "a codebook that is not pinned": (Code.ANOTHER_CODEBOOK, changed(codebook=bytes(32))),
     "models that travel readable": (Code.AGAINST_POLICY, changed(sealed=False)),
     "too many rounds": (Code.AGAINST_POLICY, changed(rounds=100_001)),
     "examples of another shape": (Code.DESCRIPTOR_REFUSED, changed(shape=(5,))),
@@ -52,6 +53,7 @@ DESCRIPTORS: dict[str, tuple[RefusalCode, Change]] = {
     "no shape": (Code.DESCRIPTOR_REFUSED, changed(shape=())),
     "one class": (Code.DESCRIPTOR_REFUSED, changed(classes=1)),
     "no classes": (Code.DESCRIPTOR_REFUSED, changed(classes=0)),
+    "a class too many": (Code.DESCRIPTOR_REFUSED, changed(classes=3)),
     "a model not on the list": (
         Code.AGAINST_POLICY,
         training(model="linear", model_options="{}"),

@@ -60,6 +60,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = ("Aspen", "Birch", "Cedar", "Durmast")
 VICTIM = "Birch"
 FEATURES, CLASSES, ROUNDS = 4, 2, 1000
+AGREED = ("0", "1")  # the classes
 TRAINING: dict[str, Any] = {"model": "mlp", "model-options": '{"hidden": [3]}', "batch-size": 8}
 # What an operator leaves as it is; attacks open many experiments, which were approved before. These
 # ones average plainly; attacks on secure sums are in test_evil_coordinator_sums.py.
@@ -275,7 +276,7 @@ def examples(count: int, seed: int) -> Examples:
 
 
 def partition(name: str, seed: int) -> Partition:
-    return Partition(name, examples(32, seed), examples(8, seed + 1))
+    return Partition(name, examples(32, seed), examples(8, seed + 1), AGREED)
 
 
 def new_study(names: tuple[str, ...] = NAMES) -> Study:
@@ -286,7 +287,13 @@ def new_study(names: tuple[str, ...] = NAMES) -> Study:
     return Study(coordinator, identities, Roster.make("attacked", 1, coordinator.public, members))
 
 
-def in_process(study: Study, name: str, own: Partition, chosen: Policy | None = None) -> Hospital:
+def in_process(
+    study: Study,
+    name: str,
+    own: Partition,
+    chosen: Policy | None = None,
+    codebook: bytes | None = None,
+) -> Hospital:
     """Add a hospital to the study that runs in this process."""
     memory: dict[str, bytes] = {}
     hospital = Hospital(
@@ -296,6 +303,7 @@ def in_process(study: Study, name: str, own: Partition, chosen: Policy | None = 
         identity=study.identities[name],
         roster=study.roster,
         policy=chosen or policy(),
+        codebook=codebook,
     )
     study.hospitals[name], study.memories[name] = hospital, memory
     return hospital
@@ -312,7 +320,7 @@ def alone(patients_here: Examples, **changes: Any) -> Study:
     study = new_study()
     for seed, name in enumerate(NAMES):
         own = patients_here if name == VICTIM else examples(8, seed)
-        in_process(study, name, Partition(name, own, examples(8, seed)), policy(**changes))
+        in_process(study, name, Partition(name, own, examples(8, seed), AGREED), policy(**changes))
     return study
 
 
@@ -380,6 +388,7 @@ def real_agent(study_of: Study, name: str, **settings: object) -> Iterator[Agent
             "approval": '"automatic"',
             "maximum_experiments": 1000,
             "plain_aggregation": "true",
+            "classes": '["0", "1"]',
         }
         for key, value in (given | settings).items():
             before, found, after = text.partition(f"\n{key.replace('_', '-')} = ")

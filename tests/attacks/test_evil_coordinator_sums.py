@@ -32,7 +32,7 @@ from protocol.secure_sum.seeds import tag_seed
 from protocol.secure_sum.tag import add_tag
 from protocol.secure_sum.total import Total
 from protocol.secure_sum.unmasking import unmask
-from protocol.secure_sum.vector import VectorForm
+from protocol.secure_sum.vector import SumForm, Vector, VectorForm
 from tests.attacks.study import (
     NAMES,
     VICTIM,
@@ -66,10 +66,10 @@ class Sum:
     signatures: dict[str, bytes] = field(default_factory=dict)
 
     @property
-    def form(self) -> VectorForm:
+    def form(self) -> SumForm[Any]:
         model = self.experiment.first_model
         layouts = layout_of(model.parameters), layout_of(model.buffers)
-        return VectorForm(*layouts, members=len(NAMES))
+        return VectorForm(*layouts, members=len(self.experiment.members))
 
     def train(self, name: str, **changes: Any) -> TrainLeg:
         fields: dict[str, Any] = {"leg": self.leg, "recipient": None, "cohort": self.cohort}
@@ -99,6 +99,11 @@ class Sum:
 
     def total(self) -> bytes:
         """Finish honestly; return the sum as requests carry it."""
+        data, members = memoryview(self.unmasked().to_bytes()), len(self.experiment.members)
+        return Total(self.leg, members, self.cohort, tuple(self.masked), data).to_bytes()
+
+    def unmasked(self) -> Vector:
+        """Finish honestly; return the sum."""
         if not self.signatures:
             self.sign()
         study = self.experiment.study
@@ -109,17 +114,16 @@ class Sum:
         total = self.form.zeros()
         for masked in self.masked.values():
             total.add(masked.vector)
-        members = len(NAMES)
+        least = threshold(len(self.experiment.members), self.experiment.descriptor.minimum_cohort)
         generation = self.experiment.secret("generation-digest")
-        leg = SecureLeg(self.experiment.id, generation, self.leg, self.cohort, threshold(members))
+        leg = SecureLeg(self.experiment.id, generation, self.leg, self.cohort, least)
         unmask(total, leg, tuple(self.masked), revealed)
-        data = memoryview(total.to_bytes())
-        return Total(self.leg, members, self.cohort, tuple(self.masked), data).to_bytes()
+        return total
 
 
-def secure_study(**chosen: Any) -> Study:
-    study = new_study()
-    for number, name in enumerate(NAMES):
+def secure_study(names: tuple[str, ...] = NAMES, **chosen: Any) -> Study:
+    study = new_study(names)
+    for number, name in enumerate(names):
         in_process(study, name, partition(name, number), policy(plain_aggregation=False, **chosen))
     return study
 
@@ -185,6 +189,24 @@ def test_a_cohort_in_a_hand_over_is_refused() -> None:
     experiment = secure_study().experiment(averaging="secure", aggregation_period=10)
     request = experiment.request(VICTIM, cohort=NAMES)
     assert refused(experiment.study.ask(VICTIM, request)) == Code.COHORT_REFUSED
+
+
+def test_sums_are_never_of_fewer_than_the_hospitals_minimum_cohort() -> None:
+    """Two thirds of four members would be three: the descriptor must promise all four."""
+    study = secure_study(minimum_cohort=4)
+    too_few = Experiment(study, study.descriptor(**SECURE, minimum_cohort=3))
+    assert refused(study.ask(VICTIM, too_few.set_up())) == Code.AGAINST_POLICY
+
+    first = Sum(study.experiment(**SECURE, minimum_cohort=4), 1)
+    three = first.train(VICTIM, cohort=NAMES[:3])
+    assert refused(ask(first, three)) == Code.COHORT_REFUSED
+    first.mask()
+    assert refused(ask(first, first.survivors(*NAMES[:3]))) == Code.SURVIVORS_REFUSED
+    first.sign()
+    of_three = dict(list(first.signatures.items())[:3])
+    request = first.reveal(VICTIM, signatures=to_bundle(of_three))
+    assert refused(ask(first, request)) == Code.SHARES_REFUSED
+    expect(SharesRevealed, ask(first, first.reveal(VICTIM)))
 
 
 # --- trip 2 ---------------------------------------------------------------------------------------
@@ -430,6 +452,7 @@ def test_every_refusal_and_the_size_of_each_sum_are_in_the_audit_log(first: Sum)
 
 def test_no_masked_vector_contains_the_model(first: Sum) -> None:
     first.mask()
+    assert isinstance(first.form, VectorForm)
     model = first.form.encode(first.experiment.first_model).numbers
     for masked in first.masked.values():
         assert not np.intersect1d(masked.vector.numbers, model).size

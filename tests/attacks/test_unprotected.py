@@ -3,8 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.data import Examples
-from protocol.messages import Carries, SetUp, Trained
+from protocol.messages import Carries, Trained
 from protocol.model_bytes import ModelState
 from tests.attacks.canaries import MIRROR, ZEROS, canaries, opened, patients, recorded_run
 from tests.attacks.forgeries import sealed
@@ -24,19 +23,6 @@ def test_unprotected_a_made_up_aggregate_in_plain_aggregation_shows_patients() -
     reply = expect(Trained, study.ask(VICTIM, request))
 
     assert np.array_equal(ill(ModelState.from_bytes(reply.payload)), canary)
-
-
-def test_unprotected_a_descriptor_of_fewer_classes_asks_for_the_highest_label() -> None:
-    told = []
-    for highest in (1, 2):
-        here = examples(8, seed=5)
-        labels = np.where(np.arange(8) == 0, highest, here.labels)
-        study = alone(Examples(here.features, labels))
-        descriptor = study.descriptor(classes=2)
-        request = SetUp(experiment=descriptor.experiment, payload=descriptor.to_bytes())
-        told.append(study.ask(VICTIM, request).kind)
-
-    assert told == ["announcement", "refusal"]
 
 
 def test_unprotected_an_aggregate_is_recognisably_not_an_envelope() -> None:

@@ -18,6 +18,8 @@ import pytest
 from client_app.connect.agent_client import AgentUnreachable, health
 from client_app.enrol.enrolment import initialise
 from client_app.hospital_folder import HospitalFolder
+from client_app.state.held_out_file import HeldOutFile
+from learning.data.partition.held_out import HeldOut
 from protocol.sealing.keys import Identity
 from protocol.study.roster import Member, Roster
 
@@ -108,10 +110,13 @@ def enrol(new_folder: Callable[[], Path]) -> Callable[[], Enrolled]:
         data.mkdir(mode=0o700)
         rows = [f"{PATIENT}-{n},{n % 7},{n % 5},{n % 3},{n % 2}" for n in range(60)]
         (data / "records.csv").write_text("\n".join(["patient_token,a,b,c,label", *rows]))
+        # With this key 12 of the 60 are held out.
+        HeldOutFile(folder.held_out_file).save(HeldOut(bytes([11]) * 32))
         others = {name: Identity.generate() for name in ("Charite", "Mercy")}
         made = Enrolled(folder, Identity.generate(), others)
         made.set("approval", '"automatic"')
         made.set("maximum-experiments", "1000")
+        made.set("classes", '["0", "1"]')
         folder.pin(made.roster().signed(made.coordinator))
         return made
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from client_app.final_models.model_folder import FinalModels
 from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
 from client_app.state.decisions import Decisions
@@ -85,7 +86,8 @@ def examples(count: int, seed: int) -> Examples:
 
 
 PARTITIONS = {
-    name: Partition(name, examples(8, n), examples(5, 10 + n)) for n, name in enumerate(NAMES)
+    name: Partition(name, examples(8, n), examples(5, 10 + n), tuple(map(str, range(CLASSES))))
+    for n, name in enumerate(NAMES)
 }
 
 
@@ -97,6 +99,8 @@ def member(
     policy: dict[str, Any] | None = None,
     roster: Roster = ROSTER,
     decisions: Decisions | None = None,
+    final_models: FinalModels | None = None,
+    codebook: bytes | None = None,
 ) -> Hospital:
     """Return a hospital that has agreed to nothing yet."""
     return Hospital(
@@ -107,6 +111,8 @@ def member(
         roster=roster,
         policy=Policy.parse(OPEN_POLICY | (policy or {}), source="test"),
         decisions=decisions,
+        final_models=final_models,
+        codebook=codebook,
     )
 
 

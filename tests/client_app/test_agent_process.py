@@ -16,10 +16,10 @@ import pytest
 from client_app.configuration import Configuration
 from client_app.connect.agent_client import AgentUnreachable, ask, health
 from client_app.hospital.hospital import Hospital
+from client_app.own_data import load_partition
 from client_app.state.sqlite_store import SqliteStore
 from client_app.state.store import STREAM_SECRET, MappingStore
 from learning.data import Examples, Partition
-from learning.local_data import load_own
 from protocol.messages import (
     Carries,
     Refusal,
@@ -191,7 +191,7 @@ def _undisturbed(hospital: Enrolled, leg: bytes) -> Trained:
     configuration = Configuration.read(hospital.folder.configuration)
     other = Hospital(
         "St Mary",
-        load_own(configuration.local, "St Mary"),
+        load_partition(hospital.folder, configuration, codebook=None),
         MappingStore({STREAM_SECRET: secret}),
         identity=hospital.folder.identity(),
         roster=hospital.roster(),
@@ -250,7 +250,7 @@ def test_a_forged_request_is_refused_by_the_real_hospital(enrolled: Enrolled) ->
     configuration = Configuration.read(enrolled.folder.configuration)
     hospital = Hospital(
         "St Mary",
-        load_own(configuration.local, "St Mary"),
+        load_partition(enrolled.folder, configuration, codebook=None),
         MappingStore({}),
         identity=enrolled.folder.identity(),
         roster=enrolled.roster(),

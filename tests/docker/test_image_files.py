@@ -34,13 +34,23 @@ def pinned() -> dict[str, str]:
     return dict(line.split("==") for line in lines("constraints.txt"))
 
 
-@pytest.mark.parametrize("dependency", PROJECT["dependencies"])
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def test_the_agent_reads_whatever_the_extras_read() -> None:
+    wanted = [Requirement(line).name for line in (*EXTRAS["medical"], *EXTRAS["tables"])]
+    assert sorted(lines("readers.in")) == sorted(wanted)
+
+
+@pytest.mark.parametrize(
+    "dependency", [*PROJECT["dependencies"], *EXTRAS["medical"], *EXTRAS["tables"]]
+)
 def test_the_images_have_versions_that_the_project_allows(dependency: str) -> None:
     wanted = Requirement(dependency)
     assert wanted.specifier.contains(pinned()[wanted.name])
 
 
-LOCKED = ("training", "courier", "coordinator", "build", "sbom")
+LOCKED = ("training", "readers", "courier", "coordinator", "build", "sbom")
 
 
 @pytest.mark.parametrize("name", LOCKED)
@@ -63,7 +73,7 @@ def test_every_package_of_an_image_has_one_version_and_hashes(name: str) -> None
 
 def test_what_an_image_runs_with_is_what_the_tests_ran_with() -> None:
     """Packages for building images need not be pinned besides; those in an image are."""
-    for name in ("training", "courier", "coordinator"):
+    for name in ("training", "readers", "courier", "coordinator"):
         text = (DOCKER / "requirements" / f"{name}.txt").read_text()
         names = {canonicalize_name(key) for key in pinned()}
         for line in re.findall(r"^[\w.-]+==.*?(?= \\)", text, re.M):
@@ -81,7 +91,7 @@ def test_every_package_is_installed_by_its_hash() -> None:
     """The project's own wheel is the exception: it comes from the stage that built it."""
     steps = re.findall(r"^RUN .*?(?<!\\)$", dockerfile(), re.M | re.S)
     installs = [step for step in steps if "pip install" in step]
-    assert len(installs) == 9
+    assert len(installs) == 10
     for step in installs:
         own = "--no-index" in step and step.rstrip().endswith("/wheel/*.whl")
         assert own or ("--require-hashes" in step and "--only-binary :all:" in step), step

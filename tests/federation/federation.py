@@ -25,8 +25,9 @@ from typer.testing import CliRunner
 
 from benchmarks.support.study_setup import StudySetup
 from client_app.cli import app as hospital_commands
+from client_app.hospital_folder import HospitalFolder
+from client_app.state.held_out_file import HeldOutFile
 from learning.data import Partition
-from learning.data.partition.groups import set_apart
 from learning.local_data import load_dataset, load_partitions
 from server_app.cli import app as coordinator_commands
 from server_app.config.run_config import Settings
@@ -329,15 +330,18 @@ def feddc(group: str, *arguments: str) -> str:
 
 def write_data(place: Path, partition: Partition, classes: tuple[str, ...]) -> None:
     """Write a hospital's examples so that it holds out those that the simulation would."""
-    count = len(partition.train) + len(partition.held_out)
-    pool, apart = set_apart(count, None, len(partition.held_out) / count, 0)
-    assert (len(pool), len(apart)) == (len(partition.train), len(partition.held_out))
-    rows: list[list[str]] = [[] for _ in range(count)]
-    for places, examples in ((pool, partition.train), (apart, partition.held_out)):
-        for row, features, label in zip(places, examples.features, examples.labels, strict=True):
+    file = HeldOutFile(HospitalFolder(place).held_out_file)
+    decided = file.read()
+    rows: list[list[str]] = []
+    for examples in (partition.train, partition.held_out):
+        for features, label in zip(examples.features, examples.labels, strict=True):
+            number = str(len(rows))
+            decided.recorded[decided.tag(f"patient {number}")] = examples is partition.held_out
             # Every float32 is exactly a decimal of a float64.
-            rows[row] = [repr(float(x)) for x in np.ravel(features)] + [classes[int(label)]]
-    header = [f"f{column:03}" for column in range(len(rows[0]) - 1)] + ["label"]
+            values = [repr(float(x)) for x in np.ravel(features)]
+            rows.append([*values, classes[int(label)], number])
+    file.save(decided)
+    header = [*(f"f{column:03}" for column in range(len(rows[0]) - 2)), "label", "patient"]
     data = place / "data"
     data.mkdir()
     with (data / "patients.csv").open("w", newline="") as file:
@@ -349,7 +353,6 @@ def write_data(place: Path, partition: Partition, classes: tuple[str, ...]) -> N
         # So that batches are the simulation's, and figures can be compared.
         "private-streams = true": "private-streams = false",
         "metrics = []": 'metrics = ["examples", "loss", "accuracy", "held-out"]',
-        "test-fraction = 0.2": f"test-fraction = {len(partition.held_out) / count}",
     }
     for old, new in changes.items():
         assert old in config

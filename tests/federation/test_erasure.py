@@ -1,5 +1,6 @@
 """After an experiment, neither coordinator nor hospitals have a byte of what was sent."""
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -53,11 +54,14 @@ def test_after_an_experiment_nothing_is_left_beside_the_running_superlink_and_ag
     assert spy.left()
     keys = {path.read_bytes() for name in study.names for path in _keys(study, name).iterdir()}
     assert len(keys) == len(study.names)
+    secrets = json.loads((study.experiment() / "secrets.json").read_text())
+    seeds = [secrets["route-seed"].encode(), bytes.fromhex(secrets["route-seed"])]
     outcome = study.ended(run)
     assert outcome.code == 0, outcome.errors
 
     wait_for(lambda: not spy.left() or None, "erasure", 120)
 
+    assert found(seeds, study.study) == []  # from which routes could be computed
     for name in study.names:
         assert found(keys | spy.payloads, study.hospital(name) / "state") == []
         assert list(_keys(study, name).iterdir()) == []

@@ -26,6 +26,7 @@ SUMMARY: dict[str, Any] = {
     "test_balanced_accuracy": 0.5,
     "mean_client_accuracy": None,
     "mean_held_out_accuracy": 0.75,
+    "held_out": None,
     "legs": 20,
     "hand_overs": 16,
     "aggregations": 4,

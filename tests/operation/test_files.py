@@ -1,11 +1,13 @@
 """Durable files: what a reader, another user and a power cut find."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from operation import files
+from operation.disk_space import DiskFull
 
 
 class Disk:
@@ -113,3 +115,19 @@ def test_a_file_of_another_user_is_not_private(tmp_path: Path) -> None:
     os.chown(tmp_path / "file", 54321, 54321)
 
     assert not files.is_private(tmp_path / "file")
+
+
+def test_a_file_that_does_not_fit_is_named_with_its_size_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.replace(tmp_path / "model", b"before")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DiskFull) as raised:
+        files.replace(tmp_path / "model", bytes(2_500_000))
+    assert str(raised.value) == f"no space left for {tmp_path / 'model'}: 2.5 MB are needed"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert (tmp_path / "model").read_bytes() == b"before"

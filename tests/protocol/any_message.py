@@ -13,6 +13,7 @@ from protocol.messages import (
     Carries,
     Close,
     Closed,
+    EvaluateFinal,
     ExchangeKeyShares,
     Hello,
     Introduction,
@@ -85,6 +86,14 @@ requests: st.SearchStrategy[Request] = st.one_of(
         **addressed,
         experiment=experiments,
         leg=st.integers(1, 2**53 - 1),
+        payload=payloads,
+    ),
+    st.builds(
+        EvaluateFinal,
+        **addressed,
+        experiment=experiments,
+        leg=st.integers(1, 2**53 - 1),
+        cohort=st.lists(names, max_size=4).map(tuple),
         payload=payloads,
     ),
     st.builds(

@@ -18,11 +18,13 @@ ROSTER, FIRST_MODEL = bytes(range(100, 132)), bytes(range(50, 82))
 FIELDS: dict[str, Any] = {
     "aggregation_period": 5,
     "classes": 2,
+    "codebook": None,
     "daisy_period": 1,
     "experiment": "e1",
     "first_model": FIRST_MODEL.hex(),
     "first_model_is_given": False,
     "aggregate": "verified",
+    "minimum_cohort": 2,
     "averaging": "plain",
     "fraction": 1.0,
     "init": "shared",
@@ -67,6 +69,7 @@ descriptors = st.builds(
     training=st.dictionaries(names, scalars, max_size=4),
     training_seed=st.binary(min_size=1, max_size=64),
     sealed=st.booleans(),
+    codebook=st.none() | digests,
     roster=st.binary(min_size=32, max_size=32),
 )
 
@@ -92,9 +95,9 @@ def test_the_bytes_are_those_of_the_written_format() -> None:
     )
     assert descriptor.to_bytes() == (
         b'{"aggregate":"verified","aggregation_period":5,"averaging":"plain","classes":2,'
-        b'"daisy_period":1,"experiment":"e1",'
+        b'"codebook":null,"daisy_period":1,"experiment":"e1",'
         b'"first_model":"32333435363738393a3b3c3d3e3f404142434445464748494a4b4c4d4e4f5051",'
-        b'"first_model_is_given":false,"fraction":1.0,"init":"shared","ramp":false,'
+        b'"first_model_is_given":false,"fraction":1.0,"init":"shared","minimum_cohort":2,"ramp":false,'
         b'"roster":"6465666768696a6b6c6d6e6f707172737475767778797a7b7c7d7e7f80818283",'
         b'"rounds":10,"schedule_commitment":null,"sealed":true,"shape":[1,8,8],"tail":0.0,'
         b'"training":{"batch-size":4,'
@@ -125,7 +128,7 @@ def test_a_descriptor_read_by_hand_has_its_fields(descriptor: Descriptor) -> Non
     assert fields.pop("version") == 2
     assert bytes.fromhex(fields.pop("training_seed")) == descriptor.training_seed
     assert tuple(fields.pop("shape")) == descriptor.shape
-    for name in ("roster", "first_model", "schedule_commitment"):
+    for name in ("roster", "codebook", "first_model", "schedule_commitment"):
         digest = fields.pop(name)
         assert (digest and bytes.fromhex(digest)) == getattr(descriptor, name)
     assert fields == {name: getattr(descriptor, name) for name in fields}
@@ -202,6 +205,7 @@ WRONG: list[tuple[str, Any]] = [
     *[("training_seed", wrong) for wrong in ("", "xyz", "0", 7, None, [1], "00" * 65, "0 0")],
     *[("training_seed", wrong) for wrong in (SEED.hex().upper(), SEED.hex() + " ", "0x00")],
     *[("sealed", wrong) for wrong in (0, 1, "true", None, [], "")],
+    *[("codebook", wrong) for wrong in ("", "north", [], 7, ROSTER.hex()[2:], "zz" * 32)],
     *[("roster", wrong) for wrong in ("", "north", ["north"], None, ROSTER.hex()[2:], 7)],
     *[("roster", wrong) for wrong in (ROSTER.hex() + "00", ROSTER.hex().upper(), "zz" * 32)],
 ]

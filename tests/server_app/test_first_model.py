@@ -62,7 +62,7 @@ def test_an_experiment_begins_with_the_model_it_was_given(study: Study, tmp_path
         np.testing.assert_array_equal(begun[name], array)
 
     before = list(study.experiments.iterdir())
-    with pytest.raises(SettingsError, match=r"is float32 .*but in the study's network"):
+    with pytest.raises(SettingsError, match=r"as float32 .*but in the study's network"):
         ExperimentFolder.create(
             study, SETTINGS | {"model-options": '{"hidden": [5]}'}, begin_with=model_of(second)
         )
@@ -113,8 +113,8 @@ def test_a_file_s_model_is_read(tmp_path: Path) -> None:
     [
         (lambda m: m.pop("n"), "lacks n"),
         (lambda m: m.update(more=m["w"]), "has, unlike the study's network, more"),
-        (lambda m: m.update(w=m["w"].T.copy()), r"w is float32 \(3, 2\)"),
-        (lambda m: m.update(w=m["w"].astype(np.float64)), "w is float64"),
+        (lambda m: m.update(w=m["w"].T.copy()), r"w as float32 \(3, 2\)"),
+        (lambda m: m.update(w=m["w"].astype(np.float64)), "w as float64"),
         (lambda m: m.update(w=m["w"] * np.float32(np.nan)), "not finite"),
     ],
     ids=["lacks", "more", "shape", "type", "nan"],

@@ -1,16 +1,20 @@
 """The recorder by itself: what it writes of each leg, and that it overwrites nothing."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from learning.local_data import load_dataset
 from learning.trainer import TaskSpec
 from protocol.messages import Closed, Trained
 from protocol.schedule import Ending, Leg
+from protocol.secure_sum.held_out_totals import HeldOutTotals
 from server_app.config.run_config import Settings
+from server_app.experiment.progress import closing_table
 from server_app.run.evaluator import Evaluator
 from server_app.run.recorder import Recorder
 from strategies.session.exchange import Answer
@@ -108,11 +112,31 @@ def test_figures_that_hospitals_keep_are_left_out_of_the_mean(tmp_path: Path) ->
             "a": Answer(Closed(held_out_loss=None, held_out_accuracy=None), "", 1, 1, 1),
             "b": Answer(Closed(held_out_loss=0.1, held_out_accuracy=0.75), "", 1, 1, 1),
             "c": Answer(None, "no answer", 1, 1, 1),
-        }
+        },
+        None,
     )
 
     assert events(tmp_path / "run", "leg")[0]["loss"] == 0.5
     assert [line["hospital"] for line in events(tmp_path / "run", "held-out")] == ["b"]
+
+
+def test_totals_over_hospitals_are_in_the_summary_and_the_closing_table(tmp_path: Path) -> None:
+    notes = recorder(tmp_path / "run")
+    notes.closed({}, HeldOutTotals(3, 12.0, examples=(18, 2), correct=(18, 0)))
+    summary = notes.completed(notes.evaluator.first_model)
+
+    assert summary["held_out"] == {
+        "hospitals": 3,
+        "examples": 20,
+        "loss": 0.6,
+        "accuracy": 0.9,
+        "balanced_accuracy": 0.5,
+    }
+    assert events(tmp_path / "run", "held-out-total")[0]["accuracy"] == 0.9
+    text = io.StringIO()
+    summary |= {"test_accuracy": None}
+    Console(file=text, width=200).print(closing_table(summary, tmp_path / "run"))
+    assert "90.0% (the final aggregate, 20 examples of 3 hospitals)" in text.getvalue()
 
 
 def test_one_readable_hand_over_and_the_run_was_not_sealed(tmp_path: Path) -> None:

@@ -82,6 +82,7 @@ SUMMARY_KEYS = {
     "test_loss",
     "mean_client_accuracy",
     "mean_held_out_accuracy",
+    "held_out",
     "legs",
     "hand_overs",
     "aggregations",

@@ -111,6 +111,19 @@ def test_two_drop_outs_of_four_end_the_run_with_an_error(trip: str) -> None:
         average(rule=deaf_in(TRIPS[trip], 2, 2, 3))
 
 
+@pytest.mark.parametrize("trip", list(TRIPS))
+def test_no_sum_is_of_fewer_than_the_minimum_cohort(trip: str) -> None:
+    """Two thirds of four would be three."""
+    grid = UnrulyGrid(tiny(**SETTINGS), deaf_in(TRIPS[trip], 2, 3))
+    with pytest.raises(QuorumNotReached, match=r"leg 2: .* 4 are needed"):
+        run(grid, averaging="secure", minimum_cohort=4)
+
+
+def test_a_minimum_cohort_of_more_than_the_members_is_refused() -> None:
+    with pytest.raises(ValueError, match="minimum-cohort = 5 needs as many members, got 4"):
+        run(UnrulyGrid(tiny(**SETTINGS)), averaging="secure", minimum_cohort=5)
+
+
 def test_the_coordinator_sees_neither_single_models_nor_single_figures() -> None:
     grid = UnrulyGrid(tiny(**SETTINGS))
     outcome = run(grid, averaging="secure")
@@ -146,16 +159,18 @@ def test_killed_in_any_trip_a_run_goes_on_to_the_same_bytes(tmp_path: Path, afte
 
 
 def test_survivors_and_masked_sum_are_on_disk_before_the_second_trip(tmp_path: Path) -> None:
-    seen: dict[str, list[str]] = {}
+    seen: dict[tuple[str, int], list[str]] = {}
 
     class Watched(UnrulyGrid):
         def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
             (message,) = messages
             request = decode_signed_request(from_records(message.content))
             if isinstance(request, SignSurvivors | Reveal):
-                state = (DiskJournal(tmp_path).load() or {})["secure_sum"]
+                saved = DiskJournal(tmp_path).load() or {}
+                # After the last leg, that of the closing sum.
+                state = saved["secure_sum"] if request.leg == 2 else saved["closing"]["sum"]
                 files = [path.name for path in (tmp_path / "models").iterdir()]
-                seen.setdefault(request.kind, files)
+                seen.setdefault((request.kind, request.leg), files)
                 assert len(state["survivors"]) == 4
                 assert bool(state["signatures"]) == isinstance(request, Reveal)
             return super().push_messages([message])
@@ -163,14 +178,12 @@ def test_survivors_and_masked_sum_are_on_disk_before_the_second_trip(tmp_path: P
     grid = Watched(tiny(**SETTINGS | {"rounds": 2}))
     prepare(grid, averaging="secure", journal=DiskJournal(tmp_path))[1]()
 
-    for files in seen.values():
-        assert {"masked-sum-2", "seed-shares-2"} <= set(files)
+    ours = ("masked-sum", "seed-shares", "envelope", "current", "strategy", "aggregate", "final")
+    for (_, leg), files in seen.items():
+        assert {f"masked-sum-{leg}", f"seed-shares-{leg}"} <= set(files)
         # Nothing there is one hospital's model; envelopes are sealed.
-        assert all(
-            name.startswith(("masked-sum", "seed-shares", "envelope", "current", "strategy"))
-            for name in files
-        )
-    assert set(seen) == {"sign-survivors", "reveal"}
+        assert all(name.startswith(ours) for name in files)
+    assert set(seen) == {(kind, leg) for kind in ("sign-survivors", "reveal") for leg in (2, 3)}
 
 
 @pytest.mark.parametrize(

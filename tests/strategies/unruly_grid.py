@@ -22,6 +22,7 @@ from protocol.model_bytes import ModelState
 from protocol.randomness import derive_seed
 from protocol.records import from_records
 from protocol.schedule import Leg
+from protocol.secure_sum.held_out_totals import HeldOutTotals
 from protocol.study.simulated_study import simulated_study
 from server_app.config.run_config import Settings
 from strategies.feddc import FedDC
@@ -120,6 +121,7 @@ class Diary(Observer):
     aggregates: dict[int, ModelState] = field(default_factory=dict)
     models: dict[int, dict[str, ModelState]] = field(default_factory=dict)
     ends: dict[str, Answer] = field(default_factory=dict)
+    totals: HeldOutTotals | None = None
     unanswered_after: list[tuple[int, tuple[str, ...], int]] = field(default_factory=list)
 
     def started(self, experiment: str, hospitals: Mapping[str, int | None], legs: int) -> None:
@@ -139,8 +141,8 @@ class Diary(Observer):
     def unanswered(self, leg: Leg, hospitals: Sequence[str], seconds: float) -> None:
         self.unanswered_after.append((leg.number, tuple(hospitals), round(seconds)))
 
-    def closed(self, answers: Mapping[str, Answer]) -> None:
-        self.ends = dict(answers)
+    def closed(self, answers: Mapping[str, Answer], totals: HeldOutTotals | None) -> None:
+        self.ends, self.totals = dict(answers), totals
 
 
 @dataclass

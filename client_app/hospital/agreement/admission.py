@@ -8,6 +8,7 @@ from protocol.descriptor import Descriptor, DescriptorError
 from protocol.messages import (
     ANY_HOSPITAL,
     Close,
+    EvaluateFinal,
     ExchangeKeyShares,
     Hello,
     MessageError,
@@ -53,7 +54,8 @@ def cached_reply(request: Request, digest: bytes, store: Store, roster: Roster) 
         return None  # answered anew: it changes nothing
     experiment = ExperimentStore(store, request.experiment)
     leg = request.leg if isinstance(request, TrainLeg) else None
-    in_leg = request.leg if isinstance(request, TrainLeg | SignSurvivors | Reveal) else None
+    of_leg = TrainLeg | SignSurvivors | Reveal | EvaluateFinal
+    in_leg = request.leg if isinstance(request, of_leg) else None
     if in_leg is not None and in_leg < experiment.last_leg:
         raise Refused(RefusalCode.OLD_LEG, f"leg {in_leg} after leg {experiment.last_leg}")
     cached_close = experiment.cached_reply("close") if isinstance(request, Close) else None
@@ -84,6 +86,7 @@ def store_of(
     | SignSurvivors
     | Reveal
     | Vouch
+    | EvaluateFinal
     | Close,
     store: Store,
 ) -> ExperimentStore:

@@ -6,6 +6,7 @@ from client_app.hospital.local_training import LocalTraining
 from client_app.state.experiment_store import ExperimentStore
 from protocol.descriptor import Descriptor
 from protocol.schedule import Leg
+from protocol.secure_sum.secure_leg import threshold
 from protocol.study.roster import Roster
 
 
@@ -39,6 +40,11 @@ class AgreedExperiment:
     @property
     def examples(self) -> int:
         return self.agreement.examples
+
+    @property
+    def threshold(self) -> int:
+        """The fewest models in a secure sum of this generation."""
+        return threshold(len(self.store.announcements), self.descriptor.minimum_cohort)
 
     @property
     def training(self) -> LocalTraining:

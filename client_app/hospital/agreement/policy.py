@@ -11,6 +11,7 @@ from learning.settings import TrainingSettings
 from operation.config import SettingsGroup
 from protocol.descriptor import Aggregate, Descriptor
 from protocol.messages import MAX_LOSS, RefusalCode
+from protocol.secure_sum.secure_leg import threshold
 from protocol.study.roster import DEFAULT_MINIMUM, Roster, fingerprint
 
 Metric = Literal["examples", "loss", "accuracy", "held-out"]
@@ -44,7 +45,11 @@ class Policy(SettingsGroup):
         description="models that may be trained here; add plug-ins by name",
     )
     any_model: bool = Field(False, description="simulation only: allow every installed model")
-    minimum_cohort: int = Field(DEFAULT_MINIMUM, ge=2, description="fewest members of a study")
+    minimum_cohort: int = Field(
+        DEFAULT_MINIMUM,
+        ge=2,
+        description="fewest members of a study, and models in a secure sum",
+    )
     minimum_local_examples: int = Field(2, ge=1, description="fewest examples to train on")
     minimum_batch: int = Field(2, ge=1, description="fewest examples in a batch")
     maximum_rounds: int = Field(100_000, ge=1, description="most rounds of an experiment")
@@ -90,6 +95,7 @@ class Policy(SettingsGroup):
     ) -> None:
         """Refuse a descriptor that exceeds the limits; called at set-up and again in every leg."""
         batch = training.batch_size or examples
+        least = threshold(len(roster.members), descriptor.minimum_cohort)
         coordinator = fingerprint(roster.coordinator)
         for allowed, detail in (
             (
@@ -111,6 +117,11 @@ class Policy(SettingsGroup):
             (
                 descriptor.averaging == "secure" or self.plain_aggregation,
                 "averaging is plain: the coordinator would read the models of this hospital",
+            ),
+            (
+                descriptor.averaging == "plain" or least >= self.minimum_cohort,
+                f"a secure sum may be of {least} models, minimum-cohort here is "
+                f"{self.minimum_cohort}: the coordinator can set minimum-cohort so high",
             ),
             (
                 descriptor.aggregate == "verified" or self.aggregate == "same",

@@ -39,6 +39,7 @@ def terms_of(agreement: Agreement, roster: Roster) -> Terms:
         sealed=descriptor.sealed,
         averaging=descriptor.averaging,
         aggregate=descriptor.aggregate,
+        minimum_cohort=descriptor.minimum_cohort,
         init=descriptor.init,
         first_model=given.hex() if given is not None else None,
     )

@@ -68,6 +68,9 @@ class Partition:
     train: Examples
     held_out: Examples
 
+    classes: tuple[str, ...] | None = None
+    """The classes that were agreed on, in order; None if labels are as found in the data."""
+
 
 def split(examples: Examples, options: SplitOptions, rng: np.random.Generator) -> list[Partition]:
     """Return the hospitals' partitions, sorted by name; no example or group is in two of them.

@@ -1,6 +1,5 @@
 """A user's own table: one csv file with a line for each example, numbers and a label."""
 
-import csv
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -13,14 +12,15 @@ from numpy.typing import NDArray
 from learning.data.examples import DataError, Dataset, Examples
 from learning.data.options import DataOptions
 from learning.data.partition.groups import GROUP_COLUMNS, set_apart, unite
+from learning.data.partition.held_out import identities, row_contents
 from learning.data.scale import standardise
-from learning.data.sources import read_lines, require
+from learning.data.sources import require
+from learning.data.tables.dialect import CsvRows
 
 _SHOWN_LINES = 5
 _SHOWN_COLUMNS = 20
 # Gene expression has tens of thousands of columns, methylation most of a million.
 _MOST_COLUMNS = 1_000_000
-_MOST_BYTES = 4 << 30
 _EMPTY = "is empty; fill it or remove the line"
 
 
@@ -45,7 +45,13 @@ def csv_file(folder: Path | None, seed: int, options: DataOptions) -> Dataset:
             "classes with the setting classes"
         )
 
-    pool, test = set_apart(len(labels), groups, options.test_fraction, seed)
+    if options.held_out is None:
+        pool, test = set_apart(len(labels), groups, options.test_fraction, seed)
+    else:
+        patients = [table.texts[name] for name in table.grouping]
+        whose = identities(patients, row_contents(table.values, labels))
+        together = unite(whose) if groups is None else groups
+        pool, test = options.held_out.set_apart(whose, together, options.test_fraction)
     values = table.values
     features = standardise(values, pool) if options.standardise else values.astype(np.float32)
     examples = Examples(features, labels, groups, hospitals)
@@ -117,40 +123,37 @@ def _only_csv(place: Path) -> Path:
 
 def _read(path: Path, options: DataOptions) -> _Table:
     """Read the table row by row: as text, the cells of wide ones would not fit into memory."""
-    reader = csv.reader(read_lines(path, _MOST_BYTES))
+    reader = CsvRows.open(path)
     problems = _Problems(path)
     lines: list[int] = []
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        _check_header(path, header)
-        grouping = _group_columns(header, options.group_column)
-        label, hospital = options.label_column, options.hospital_column
-        for setting, names in (
-            ("label-column", [label]),
-            ("hospital-column", [hospital] if hospital else []),
-            ("group-column", grouping),
-        ):
-            for name in names:
-                _require(path, header, name, setting)
-        texts: dict[str, list[str]] = {name: [] for name in (label, hospital, *grouping) if name}
-        filled = {name for name in (label, hospital) if name}
-        # A patient's number is never a feature, even when patients need not stay together.
-        features = _Features(path, header, {*texts, *GROUP_COLUMNS}, problems)
-        position = {name: at for at, name in enumerate(header)}
-        for row in reader:
-            if len(row) not in (0, len(header)):
-                text = f"{len(row)} cells where the header has {len(header)}; correct the line"
-                problems.add(reader.line_num, text)
-            elif row:
-                lines.append(reader.line_num)
-                features.add(row, reader.line_num)
-                for name, cells in texts.items():
-                    cells.append(row[position[name]].strip())
-                    if name in filled and not cells[-1]:
-                        text = f"column {name!r} {_EMPTY}"
-                        problems.add(reader.line_num, text, rank=len(features.names))
-    except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: {error}; correct the line") from error
+    header = [name.strip() for name in next(reader, [])]
+    _check_header(path, header)
+    grouping = _group_columns(header, options.group_column)
+    label, hospital = options.label_column, options.hospital_column
+    for setting, names in (
+        ("label-column", [label]),
+        ("hospital-column", [hospital] if hospital else []),
+        ("group-column", grouping),
+    ):
+        for name in names:
+            _require(path, header, name, setting)
+    texts: dict[str, list[str]] = {name: [] for name in (label, hospital, *grouping) if name}
+    filled = {name for name in (label, hospital) if name}
+    # A patient's number is never a feature, even when patients need not stay together.
+    features = _Features(path, header, {*texts, *GROUP_COLUMNS}, problems)
+    position = {name: at for at, name in enumerate(header)}
+    for row in reader:
+        if len(row) not in (0, len(header)):
+            text = f"{len(row)} cells where the header has {len(header)}; correct the line"
+            problems.add(reader.line, text)
+        elif row:
+            lines.append(reader.line)
+            features.add(list(map(reader.number, row)), reader.line)
+            for name, cells in texts.items():
+                cells.append(row[position[name]].strip())
+                if name in filled and not cells[-1]:
+                    text = f"column {name!r} {_EMPTY}"
+                    problems.add(reader.line, text, rank=len(features.names))
     if not lines:
         problems.raise_if_any()
         raise _no_examples(path)
@@ -193,11 +196,6 @@ class _Features:
 def _check_header(path: Path, header: list[str]) -> None:
     if not header:
         raise _no_examples(path)
-    if len(header) == 1 and ";" in header[0]:
-        raise DataError(
-            f"{path}: separated by semicolons; save it with commas between the cells, and "
-            "numbers with a decimal point"
-        )
     if len(header) > _MOST_COLUMNS:
         raise DataError(
             f"{path}: {len(header)} columns, more than {_MOST_COLUMNS}; leave out those that the "
@@ -211,8 +209,7 @@ def _check_header(path: Path, header: list[str]) -> None:
 def _require(path: Path, header: list[str], column: str, setting: str) -> None:
     if column not in header:
         raise DataError(
-            f"{path}: no column {column!r}; set {setting} to one of its "
-            f"comma-separated columns: {_some(header)}"
+            f"{path}: no column {column!r}; set {setting} to one of its columns: {_some(header)}"
         )
 
 

@@ -16,17 +16,14 @@ from learning.data.examples import DataError, Dataset, Examples
 from learning.data.manifest import manifest_columns
 from learning.data.options import DataOptions, ImageMode
 from learning.data.partition.groups import set_apart, unite
+from learning.data.partition.held_out import identities
 from learning.data.pixels import read_images
 from learning.data.scale import scale_pixels
 from learning.data.sources import require
 
 _log = logging.getLogger(__name__)
 
-_SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
-
-# Constants instead of the pool's mean, so that an image is the same at every hospital. They are
-# those of the chest X-rays (0.48 and 0.24), rounded.
-_MEAN, _DEVIATION = 0.5, 0.25
+SUFFIXES = {".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 
 
 @dataclass(frozen=True)
@@ -67,18 +64,30 @@ def _load(kind: _Kind, folder: Path | None, seed: int, options: DataOptions) -> 
         size=options.image_size or kind.size,
         mode=kind.mode if options.image_mode == "auto" else options.image_mode,
     )
-    groups = None
+    groups, columns = None, list[list[str]]()
     if options.group_column != "none":
         columns = manifest_columns(root, [file.key for file in files], options.group_column)
         groups = unite(*columns, pictures.digests)
-    pool, test = _pool_and_test(files, groups, options.test_fraction, seed)
+    if options.held_out is not None and not any(file.for_test for file in files):
+        # Without a patient by content: a file that is renamed, or there twice, is the same image.
+        pool, test = options.held_out.set_apart(
+            identities(columns, [f"image {digest}" for digest in pictures.digests]),
+            unite(pictures.digests) if groups is None else groups,
+            options.test_fraction,
+        )
+    else:
+        pool, test = _pool_and_test(files, groups, options.test_fraction, seed)
 
     channels = pictures.pixels.shape[1]
     labels = np.array([classes.index(file.class_name) for file in files], dtype=np.int64)
 
     def examples(rows: NDArray[np.intp]) -> Examples:
         return Examples(
-            scale_pixels(pictures.pixels[rows], [_MEAN] * channels, [_DEVIATION] * channels),
+            scale_pixels(
+                pictures.pixels[rows],
+                [options.pixel_centre] * channels,
+                [options.pixel_scale] * channels,
+            ),
             labels[rows],
             None if groups is None else groups[rows],
         )
@@ -114,7 +123,7 @@ def _image_files(root: Path, classes: tuple[str, ...]) -> Iterator[_ImageFile]:
         for class_name in classes:
             directory = root / part / class_name
             for path in sorted(directory.iterdir()) if directory.is_dir() else ():
-                if path.suffix.lower() in _SUFFIXES and not path.name.startswith("."):
+                if path.suffix.lower() in SUFFIXES and not path.name.startswith("."):
                     key = path.relative_to(root).as_posix()
                     yield _ImageFile(key, class_name, for_test=part == "test")
 
@@ -127,7 +136,7 @@ def _check_classes(
     if not present or (missing and not some_may_lack):
         raise DataError(
             f"{root}: no training images of class {' or '.join(missing) or '(no class folder)'}; "
-            f"expected <class>/ or train/<class>/ with {', '.join(sorted(_SUFFIXES))} files"
+            f"expected <class>/ or train/<class>/ with {', '.join(sorted(SUFFIXES))} files"
         )
     if len(classes) < 2:
         raise DataError(

@@ -28,7 +28,7 @@ class Snapshot:
 
     `planned_cohort` holds the hospitals that were present when the current leg was planned; its
     plan follows from them. `None`: no leg is planned. `secure_sum` is the state of a secure sum
-    that is under way.
+    that is under way, `closing` that of the sum of figures at the end.
     """
 
     descriptor: Descriptor
@@ -38,6 +38,7 @@ class Snapshot:
     examples: Mapping[HospitalName, int | None]
     generation: bytes
     secure_sum: State | None
+    closing: State | None
     vouchers: Mapping[str, str] | None
     heads: Mapping[HospitalName, AuditHead]
     legs_done: int
@@ -59,6 +60,7 @@ class Snapshot:
             "examples": dict(self.examples),
             "generation": self.generation.hex(),
             "secure_sum": self.secure_sum,
+            "closing": self.closing,
             "vouchers": self.vouchers,
             "heads": {name: head.model_dump() for name, head in self.heads.items()},
             "legs_done": self.legs_done,
@@ -89,6 +91,7 @@ class Snapshot:
             examples={HospitalName(name): count for name, count in state["examples"].items()},
             generation=bytes.fromhex(state["generation"]),
             secure_sum=state["secure_sum"],
+            closing=state["closing"],
             vouchers=state["vouchers"],
             heads={
                 HospitalName(name): AuditHead.model_validate(head)

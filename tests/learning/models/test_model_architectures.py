@@ -29,6 +29,8 @@ from learning.models import build
         # torchvision's published 11 689 512 have 1000 classes; pneumonia has 2
         ("resnet18", (3, 224, 224), 1000, {}, 11_689_512),
         ("resnet18", (3, 224, 224), 2, {}, 11_689_512 - 998 * 513),
+        # 1·8·27 + 8 + 16 + 8·16·27 + 16 + 32 + 16·32·27 + 32 + 64 + 32·2 + 2
+        ("cnn-3d", (1, 32, 64, 64), 2, {}, 17_730),
     ],
 )
 def test_trainable_parameters(
@@ -57,6 +59,9 @@ def test_trainable_parameters(
         ("resnet-small", (1, 28, 29)),
         ("resnet18", (1, 64, 64)),
         ("resnet18", (3, 32, 32)),
+        ("cnn-3d", (1, 8, 8, 8)),
+        ("cnn-3d", (2, 9, 17, 12)),
+        ("linear", (1, 4, 4, 4)),
     ],
 )
 def test_one_score_per_class_for_every_example(name: str, shape: tuple[int, ...]) -> None:

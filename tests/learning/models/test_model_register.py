@@ -8,7 +8,11 @@ import torch
 
 from learning.models import ModelError, build, names, options_of
 
-BUILT_IN = ("linear", "mlp", "mnist-cnn", "mri-cnn", "resnet-small", "resnet18")
+BUILT_IN = ("linear", "mlp", "mnist-cnn", "mri-cnn", "resnet-small", "resnet18", "cnn-3d")
+
+
+def _shape(name: str) -> tuple[int, ...]:
+    return (3, 8, 16, 8) if name == "cnn-3d" else (3, 32, 32)
 
 
 def test_the_papers_models_are_there() -> None:
@@ -18,7 +22,7 @@ def test_the_papers_models_are_there() -> None:
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(name: str) -> None:
     def weights(seed: int) -> dict[str, torch.Tensor]:
-        return build(name, shape=(3, 32, 32), classes=3, options={}, seed=seed).state_dict()
+        return build(name, shape=_shape(name), classes=3, options={}, seed=seed).state_dict()
 
     first, again, other = weights(7), weights(7), weights(8)
 
@@ -29,12 +33,12 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(name: str)
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_weights_do_not_depend_on_the_global_generator_nor_change_it(name: str) -> None:
     torch.manual_seed(1)
-    first = build(name, shape=(1, 32, 32), classes=2, options={}, seed=7).state_dict()
+    first = build(name, shape=_shape(name), classes=2, options={}, seed=7).state_dict()
     after_building = torch.rand(4)
     torch.manual_seed(1)
     assert torch.equal(torch.rand(4), after_building)
 
-    second = build(name, shape=(1, 32, 32), classes=2, options={}, seed=7).state_dict()
+    second = build(name, shape=_shape(name), classes=2, options={}, seed=7).state_dict()
     assert all(torch.equal(first[key], second[key]) for key in first)
 
 
@@ -46,8 +50,9 @@ def test_seeds_may_have_63_bits() -> None:
 def test_the_documented_defaults_are_what_build_uses(name: str) -> None:
     documented = {option.name: option.default for option in options_of(name)}
 
-    by_default = build(name, shape=(1, 32, 32), classes=2, options={}, seed=7).state_dict()
-    spelled_out = build(name, shape=(1, 32, 32), classes=2, options=documented, seed=7).state_dict()
+    shape = _shape(name)
+    by_default = build(name, shape=shape, classes=2, options={}, seed=7).state_dict()
+    spelled_out = build(name, shape=shape, classes=2, options=documented, seed=7).state_dict()
 
     assert all(torch.equal(by_default[key], spelled_out[key]) for key in by_default)
     assert all(option.meaning for option in options_of(name))
@@ -126,7 +131,19 @@ def test_the_smallest_image_works_and_one_pixel_less_is_refused(name: str, small
     assert str(too_small) in str(caught.value)
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (3, 4), (1, 0, 8), (1, 2, 3, 4)])
+def test_the_smallest_volume_works_and_others_are_refused() -> None:
+    network = build("cnn-3d", shape=(1, 8, 9, 8), classes=2, options={}, seed=0)
+    assert network(torch.zeros(1, 1, 8, 9, 8)).shape == (1, 2)
+    for shape in ((1, 8, 8, 7), (1, 8, 8), (18,)):
+        with pytest.raises(ModelError, match="cnn-3d needs volumes") as caught:
+            build("cnn-3d", shape=shape, classes=2, options={}, seed=0)
+        assert str(shape) in str(caught.value)
+    build("cnn-3d", shape=(1, 4, 4, 4), classes=2, options={"filters": [2, 3]}, seed=0)
+    with pytest.raises(ModelError, match=r"needs images .*\(1, 8, 8, 8\).*cnn-3d for volumes"):
+        build("mnist-cnn", shape=(1, 8, 8, 8), classes=2, options={}, seed=0)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 4), (1, 0, 8), (1, 2, 3, 4, 5)])
 def test_an_impossible_shape_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ModelError, match="model: an example's shape must be"):
         build("linear", shape=shape, classes=2, options={}, seed=0)

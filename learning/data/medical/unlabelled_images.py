@@ -1,0 +1,50 @@
+"""DICOM and NIfTI images without a class, to predict."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from learning.data.examples import DataError
+from learning.data.medical.cache import ImageCache
+from learning.data.medical.decoding import features_of
+from learning.data.medical.scan import scan, scan_file
+from learning.data.medical.series import Item, items_of
+from protocol.codebook import Images
+
+
+def read_unlabelled_images(
+    paths: Sequence[Path], form: Images
+) -> tuple[tuple[str, ...], NDArray[np.float32]]:
+    """Return the names and the features of files, and of all images below folders.
+
+    They are those of training. Only localizers and copies are left out, and nothing is cached.
+    """
+    items: list[Item] = []
+    problems: list[str] = []
+    for path in paths:
+        try:
+            items += _items(path, form)
+        except DataError as error:
+            problems += error.problems
+    features = np.zeros((len(items), *form.shape), dtype=np.float32)
+    for row, item in enumerate(items):
+        try:
+            features[row] = features_of(item, form, ImageCache(None, Path()))
+        except DataError as error:
+            problems += error.problems
+    if problems:
+        raise DataError(*problems)
+    return tuple(item.name for item in items), features
+
+
+def _items(path: Path, form: Images) -> list[Item]:
+    if not path.is_dir():
+        return items_of([scan_file(path)], form)
+    found = scan(path, ImageCache(None, path))
+    if found.unreadable:
+        raise DataError(*found.unreadable.values())
+    if not found.images:
+        raise DataError(f"{path}: no DICOM or NIfTI images in it")
+    return items_of(found.images, form)

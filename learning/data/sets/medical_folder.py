@@ -1,0 +1,45 @@
+"""A folder of DICOM or NIfTI files, as a PACS exports it, with a table of labels."""
+
+from pathlib import Path
+
+from learning.data.examples import Dataset
+from learning.data.medical.labelled_images import LabelSource, read_labelled_images
+from learning.data.options import DataOptions
+from learning.data.partition.groups import set_apart
+from learning.data.sources import require
+from protocol.codebook import Images
+
+_SIDE = 128
+
+
+def medical_folder(folder: Path | None, seed: int, options: DataOptions) -> Dataset:
+    """Read all images; a patient's stay together. Without a codebook they are read as slices."""
+    root = require("medical-folder", folder)
+    found = read_labelled_images(
+        root,
+        options.images or _plain(options),
+        LabelSource(
+            table=root / options.labels if options.labels else None,
+            label_column=options.label_column,
+            key=options.label_key,
+            key_column=options.key_column,
+            leave_out=options.unlabelled == "leave-out",
+            levels=dict(options.levels),
+        ),
+        classes=options.classes,
+        unreadable=options.unreadable,
+        cache=options.cache,
+    )
+    examples = found.examples
+    if options.held_out is not None:
+        pool, test = options.held_out.set_apart(
+            found.identities, examples.groups, options.test_fraction
+        )
+    else:
+        pool, test = set_apart(len(examples), examples.groups, options.test_fraction, seed)
+    return Dataset("medical-folder", examples.take(pool), examples.take(test), found.classes)
+
+
+def _plain(options: DataOptions) -> Images:
+    side = options.image_size or _SIDE
+    return Images(view="slice", size=(side, side), channels=3 if options.image_mode == "rgb" else 1)

@@ -1,0 +1,1 @@
+"""Tables of patients: what readers return, and how rows become features."""

@@ -1,0 +1,129 @@
+"""`feddc coordinator run --dry-run` against what runs really did."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from client_app.enrol.enrolment import initialise
+from client_app.hospital_folder import HospitalFolder
+from learning.trainer import TaskSpec
+from operation.cli import app
+from server_app.config.run_config import Settings
+from server_app.experiment.dry_run import forecast
+from server_app.run.simulated_run import run
+from server_app.study.creation import create_study
+from server_app.study.study_folder import Study
+from tests.conftest import TINY, RecordingGrid
+from tests.server_app.run_files import events
+
+
+def feddc(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["coordinator", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    """A study of three hospitals that never ran anything."""
+    place = tmp_path_factory.mktemp("dry")
+    made = create_study(
+        place / "study", name="hearts", address="h:1", listen="", internal_port=28000
+    )
+    for name in ("a", "b", "c"):
+        folder = HospitalFolder(place / name)
+        card, file = initialise(folder, name, "hearts")
+        done = feddc("enrol", file, "--study", made.folder, "--fingerprint", card.fingerprint)
+        assert done.exit_code == 0, done.output
+    assert feddc("roster", "--study", made.folder).exit_code == 0
+    return made
+
+
+def dry_run(study: Study, *options: object) -> Result:
+    task = ("--set", "input-shape=13", "--set", "classes=2")
+    return feddc("run", "--dry-run", "--study", study.folder, *task, *options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"averaging": "secure"},
+        {"averaging": "plain", "optimizer": "adam", "learning-rate": 0.01},
+        {"averaging": "secure", "daisy-period": 0},
+    ],
+    ids=["secure", "plain with adam", "no hand-overs"],
+)
+def test_legs_models_and_bytes_are_those_of_a_run(changes: dict[str, Any], tmp_path: Path) -> None:
+    large = {"model": "mlp", "model-options": '{"hidden": [3000]}', "sealed": True}
+    config = TINY | large | changes | {"run-dir": str(tmp_path / "run")}
+    settings = Settings.from_run_config(config, source="test")
+    summary = run(RecordingGrid(settings), settings)
+    started = events(tmp_path / "run", "hospital")
+
+    from learning.local_data import load_dataset
+
+    data = load_dataset(settings.local, settings.algorithm.seed)
+    found = forecast(settings, TaskSpec(data.shape, len(data.classes)), [])
+    hospitals = settings.algorithm.hospitals
+    assert (found.legs, found.hand_overs, found.aggregations) == (
+        summary["legs"],
+        summary["hand_overs"],
+        summary["aggregations"],
+    )
+    assert found.models_sent * hospitals == len(started)
+    assert found.readable_by_coordinator * hospitals == summary["readable_models"]
+    assert summary["bytes_up"] / hospitals == pytest.approx(found.bytes_sent, rel=0.03)
+
+
+def test_the_command_needs_neither_a_superlink_nor_a_hospital(study: Study) -> None:
+    before = sorted(study.folder.rglob("*"))
+    done = dry_run(study)
+    assert done.exit_code == 0, done.output
+    # 100 rounds, d = 1, b = 5: by hand.
+    assert "100, in 100 legs: 80 hand-overs, 20 aggregations" in done.stdout
+    assert "no leg of this study has been measured yet" in done.stdout
+    assert "hospitals announce no policy" in done.stdout
+    assert "sums, each of at least" in done.stdout
+    assert sorted(study.folder.rglob("*")) == before
+
+
+def test_time_comes_from_the_last_legs_of_the_last_experiment_that_had_any(study: Study) -> None:
+    for name, seconds in (("e1", 100.0), ("e2", 2.0), ("e3", None)):
+        folder = study.experiments / name
+        folder.mkdir()
+        (folder / "settings.json").write_text("{}")
+        if seconds is not None:
+            lines = [
+                {"event": "leg", "ending": ending, "seconds": seconds * factor}
+                for ending, factor in (("hand-over", 1), ("aggregation", 3))
+            ]
+            (folder / "metrics.jsonl").write_text(
+                "\n".join([*map(json.dumps, lines), '{"event": "leg", "seco'])
+            )
+    try:
+        done = dry_run(study, "--json")
+        found = json.loads(done.stdout)
+        # 80 hand-overs of 2 s and 20 aggregations of 6 s.
+        assert found["seconds"] == 80 * 2 + 20 * 6
+        assert "last 2 of e2" in found["measured"]
+    finally:
+        for name in ("e1", "e2", "e3"):
+            for file in (study.experiments / name).iterdir():
+                file.unlink()
+            (study.experiments / name).rmdir()
+
+
+def test_plain_aggregation_and_bounds_are_said(study: Study) -> None:
+    plain = dry_run(study, "--set", "averaging=plain", "--set", "fraction=0.5")
+    assert "up to 20 times by the coordinator" in plain.stdout.replace("\n", " ")
+    assert "sends up to 100 models" in plain.stdout
+
+
+def test_wrong_settings_are_refused_as_by_a_real_run(study: Study) -> None:
+    done = dry_run(study, "--set", "model=nonsense")
+    assert done.exit_code == 2
+    assert "model must be one of" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
