@@ -144,9 +144,9 @@ class RunResult:
 
 
 def new_figure() -> "Figure":
-    from matplotlib.figure import Figure
+    from .figure import NotebookFigure
 
-    return Figure(figsize=(7, 4), dpi=110, layout="constrained")
+    return NotebookFigure(figsize=(7, 4), dpi=110, layout="constrained")
 
 
 def pandas() -> Any:

@@ -52,6 +52,7 @@ def test_the_plot_and_the_chain_map_show_the_run(run: Any) -> None:
     (axes,) = run.plot().axes
     tests = events(run.path, "evaluation")
     assert axes.lines[0].get_ydata() == pytest.approx([100 * e["test_accuracy"] for e in tests])
+    assert run.plot()._repr_png_().startswith(b"\x89PNG")  # a notebook shows it
     (axes,) = run.chain_map().axes
     lines = [line for line in axes.lines if len(line.get_xdata()) == 4]
     assert len(lines) == 2 * 6  # six chains in each of two periods of four legs
