@@ -53,6 +53,10 @@ class HospitalFolder:
         return self.state / "decisions.json"
 
     @property
+    def privacy_ledger_file(self) -> Path:
+        return self.state / "privacy-ledger.jsonl"
+
+    @property
     def models(self) -> Path:
         """The final models of closed experiments, each with its evaluation."""
         return self.path / "models"

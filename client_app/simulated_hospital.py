@@ -10,7 +10,9 @@ from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
 from client_app.state.store import MappingStore
 from learning.local_data import load_partitions
+from learning.privacy import NoiseSource
 from learning.settings import LocalSettings
+from protocol.randomness import derive_seed
 from protocol.study.simulated_study import SimulatedStudy, simulated_study
 
 _RECORD = "feddc-hospital"
@@ -67,6 +69,8 @@ def _hospital(local: LocalSettings, seed: int, position: int, hospitals: int) ->
         roster=study.roster,
         policy=_POLICY,
         device=local.device,
+        # As all of a simulation's secrets, the noise follows from its seed.
+        noise=lambda: NoiseSource(derive_seed(seed, "noise")).source("hospital", position),
     )
 
 

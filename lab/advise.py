@@ -8,6 +8,7 @@ from operation.config import Scalar
 _LEAST_ROUNDS, _LONG_RUN = 60, 400
 _ONE_EXAMPLE, _TINY, _MANY = 1, 2, 16
 _FEW_CLASSES, _FEW_HOSPITALS = 2, 20
+_PRIVATE_CHAIN = 3  # rounds; the longest that the experiment privacy has
 _CONVOLUTIONS = (
     "few classes at each hospital: an MLP lost nothing measurable (ablation non-iid), but with two "
     "classes each a convolutional network was 0.8 points behind averaging every round (ablation "
@@ -23,6 +24,8 @@ class Case:
     examples: int
     rounds: int = 200
     classes: int = 0
+    private: bool = False
+    """Whether patients are protected by noise."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Advice:
 
 def advise(case: Case) -> Advice:
     """Return settings to start with."""
+    if case.private:
+        return _private(case)
     init = "the mean of independent first models has 1/√m of their norm, and may not recover"
     if because := _against_chains(case):
         return Advice(
@@ -73,6 +78,47 @@ def advise(case: Case) -> Advice:
         else "others made no measurable difference",
     }
     return Advice(True, settings, reasons, [*_warnings(case), *_expectations(case)])
+
+
+def _private(case: Case) -> Advice:
+    """Average as often as possible: hand-overs are seen one by one and need the full noise."""
+    settings: dict[str, Scalar] = {
+        "daisy-period": 0,
+        "aggregation-period": 1,
+        "privacy-unit": "patient",
+        "target-epsilon": 8.0,
+        "average-noise-multiplier": 1.0,
+        "nominal-patients": case.examples,
+        "batch-size": 0,
+        "optimizer": "sgd",
+        "init": "shared",
+    }
+    reasons = {
+        "daisy-period": "hand-overs are seen one by one and need the full noise",
+        "aggregation-period": "average every round: in a secure average members share the noise",
+        "privacy-unit": "with noise for whole hospitals far less accuracy is left",
+        "target-epsilon": "what the members agree on; less costs accuracy",
+        "average-noise-multiplier": "not 0: averages get the noise that target-epsilon needs",
+        "nominal-patients": "about the patients of a hospital; not a count, which would be data",
+        "batch-size": "all patients: at a fixed number of rounds smaller batches gain nothing",
+        "optimizer": "with averages that replace the noise of their rounds, plain SGD is needed",
+        "init": "the mean of independent first models may not recover",
+    }
+    return Advice(
+        chain=False,
+        settings=settings,
+        reasons=reasons,
+        warnings=[
+            "at ε = 8 with 50 hospitals and 28 patients each (experiment privacy, three seeds) "
+            "averaging every round reached 93.5 %, FedDC(1, 3) with cancelled noise 91.1 %, with "
+            "local noise 85.5 %; without noise 97.6 % and 97.3 %",
+            f"if you chain, keep aggregation-period at {_PRIVATE_CHAIN} or less: with "
+            "average-noise-multiplier the averages subtract the noise of hand-overs",
+            "choose learning-rate and clip-norm together: noise grows with their product",
+            "fewer rounds need less noise for the same ε",
+            *_warnings(case),
+        ],
+    )
 
 
 def _against_chains(case: Case) -> list[str]:

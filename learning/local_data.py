@@ -127,6 +127,8 @@ def load_dataset(local: LocalSettings, seed: int) -> Dataset:
     if local.codebook:
         if local.dataset != "medical-folder":
             raise DataError(f"codebook has no effect on dataset = {local.dataset}: leave it out")
+        if local.image_size or local.image_mode != "auto":
+            raise DataError("image-size and image-mode have no effect beside codebook")
         options = _medical(options, _codebook(Path(local.codebook)), {}, None)
     return load(local.dataset, folder=_folder(local), seed=seed, options=options)
 
@@ -164,7 +166,8 @@ def _options(
     standardise: bool = True,
     held_out: HeldOut | None = None,
 ) -> DataOptions:
-    if local.dataset in _OF_ONE_SIZE and (local.image_size or local.image_mode != "auto"):
+    resized = local.image_size and local.dataset != "cifar10"  # which takes 16 and 8
+    if local.dataset in _OF_ONE_SIZE and (resized or local.image_mode != "auto"):
         raise DataError(
             f"image-size and image-mode have no effect on dataset = {local.dataset}: leave them out"
         )

@@ -69,6 +69,37 @@ class TrainingSettings(SettingsGroup):
         advice="Drawn without replacement. A hospital with fewer examples uses all of them. Most "
         "of the paper's experiments use the whole set.",
     )
+    privacy_unit: Literal["none", "patient", "hospital"] = setting(
+        "none",
+        "whose data noise protects",
+        advice="`patient`: each patient's gradient is clipped and noise is added in every round. "
+        "`hospital`: the update of a leg is clipped and noise is added. See "
+        "[privacy.md](privacy.md).",
+    )
+    clip_norm: float = setting(
+        1.0,
+        "largest norm of a patient's gradient, or of a hospital's update (privacy-unit)",
+        gt=0,
+    )
+    noise_multiplier: float = setting(
+        0.0,
+        "noise of each release, as a multiple of clip-norm",
+        ge=0,
+    )
+    average_noise_multiplier: float = setting(
+        0.0,
+        "noise of a secure average that replaces that of its rounds; 0: it keeps theirs",
+        ge=0,
+        advice="As a multiple of what one patient can change in the sum. Needs secure averaging.",
+    )
+    nominal_patients: int = setting(
+        0,
+        "patients per hospital that sums of gradients are divided by (privacy-unit = patient)",
+        ge=0,
+        advice="The same for all hospitals, and not a count of anybody's patients: a count is "
+        "data. With it `batch-size` counts patients, drawn at the rate batch-size / "
+        "nominal-patients.",
+    )
     proximal_mu: float = setting(0.0, "strength of the pull towards the last aggregate", ge=0)
     precision: Literal["float32", "float64"] = setting(
         "float32",
@@ -130,13 +161,13 @@ class LocalSettings(SettingsGroup):
         "pixels per side of an image; 0: the data set's own",
         ge=0,
         le=1024,
-        advice="For `brain-mri` (0: 150), `chest-xray` (128) and `image-folder` (128). The other "
-        "image sets keep their size.",
+        advice="For `brain-mri` (0: 150), `chest-xray` (128), `image-folder` (128) and `cifar10` "
+        "(32; 16 or 8 are means of pixels). The other image sets keep their size.",
     )
     image_mode: Literal["auto", "grey", "rgb"] = setting(
         "auto",
         "colour channels of an image",
-        advice="For the same three. `auto`: grey for `brain-mri` and `chest-xray`, and for a "
+        advice="For the first three. `auto`: grey for `brain-mri` and `chest-xray`, and for a "
         "folder in which all images are grey.",
     )
     label_column: str = setting(

@@ -123,6 +123,27 @@ class _StackedBatchNorm(nn.Module):
         return _apart(y, x.shape[0])
 
 
+class _StackedGroupNorm(nn.Module):
+    """Normalises each image by itself, all models' groups at once."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+
+    def __init__(self, one: nn.GroupNorm) -> None:
+        super().__init__()
+        self._groups, self._eps = one.num_groups, one.eps
+        for name in ("weight", "bias"):
+            vars(self)[name] = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        models = x.shape[0]
+        groups = self._groups * models
+        y = functional.group_norm(
+            _wide(x), groups, _flat(self.weight), _flat(self.bias), eps=self._eps
+        )
+        return _apart(y, models)
+
+
 class _StackedPool(nn.Module):
     def __init__(self, one: nn.Module) -> None:
         super().__init__()
@@ -163,6 +184,7 @@ LAYERS: dict[type[nn.Module], Callable[..., nn.Module]] = {
     nn.Linear: _StackedLinear,
     nn.Conv2d: _StackedConv2d,
     nn.Flatten: _StackedFlatten,
+    nn.GroupNorm: _StackedGroupNorm,
     **dict.fromkeys(NORMS, _StackedBatchNorm),
     **dict.fromkeys(_POOLS, _StackedPool),
 }

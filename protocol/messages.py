@@ -239,12 +239,14 @@ class Trained(_Reply):
     """Answers TrainLeg: the trained model (or its envelope) and the training metrics.
 
     The held-out metrics are those of the aggregate that the request carried, before training; they
-    are absent if it carried none or the hospital has no held-out data.
+    are absent if it carried none or the hospital has no held-out data. A model that is `untrained`
+    goes on as it came: the hospital's privacy budget is spent.
     """
 
     kind: Literal["trained"] = "trained"
     leg: Count
     sealed: bool
+    untrained: bool = False
     loss: Loss | None
     accuracy: Accuracy | None
     held_out_loss: Loss | None
@@ -258,10 +260,14 @@ class Vouched(_Reply):
 
 
 class Masked(_Reply):
-    """Answers TrainLeg with a cohort, or EvaluateFinal: a vector under masks, with seed shares."""
+    """Answers TrainLeg with a cohort, or EvaluateFinal: a vector under masks, with seed shares.
+
+    The model in it may be `untrained`, as that of Trained.
+    """
 
     kind: Literal["masked"] = "masked"
     leg: Count
+    untrained: bool = False
 
 
 class Survivors(_Reply):

@@ -1,5 +1,6 @@
 """docs/tutorials/dicom.md: a folder as the page shows it goes through its steps."""
 
+import json
 import tomllib
 from pathlib import Path
 
@@ -8,11 +9,18 @@ import openpyxl
 import pytest
 from typer.testing import CliRunner
 
+from client_app.final_models.model_folder import FinalModels
+from client_app.final_models.saved_network import new_network
+from client_app.hospital_folder import HospitalFolder
+from learning.data.medical.labelled_images import LabelSource, read_labelled_images
 from learning.local_data import load_dataset, load_own
 from learning.settings import LocalSettings
 from operation.cli import app
 from protocol.codebook import Codebook
+from protocol.descriptor import Descriptor
+from protocol.model_bytes import ModelState
 from server_app.config.run_config import Settings
+from tests.client_app.test_evaluate_command import AGREED
 from tests.learning.data.medical.made_images import dicom_image, save
 from tests.snippets import ROOT, under
 
@@ -110,6 +118,39 @@ def test_the_rehearsal_s_settings_load_the_images(place: Path) -> None:
     dataset = load_dataset(settings.local, 0)
     assert dataset.shape == (1, 32, 32)
     assert len(dataset.train) + len(dataset.test) == 60
+
+
+def test_predictions_are_those_of_the_features_trained_on(place: Path) -> None:
+    """The page's command, with a model of the page's codebook, on ten files of one folder."""
+    described(place)
+    codebook = Codebook.from_toml((place / "codebook.toml").read_text())
+    (command,) = under(PAGE, "7. Predict")
+    ((_, *words),) = command.commands
+    agreed = Descriptor(
+        **AGREED
+        | {
+            "experiment": words[2],
+            "shape": codebook.shape,
+            "training": {"model": "mnist-cnn"},
+            "codebook": codebook.digest,
+        }
+    )
+    network = new_network(agreed, seed=3, device="cpu")
+    models = FinalModels(HospitalFolder(place / "hospital").models, codebook)
+    models.keep(agreed, ModelState(*network.arrays()), None)
+
+    result = FEDDC.invoke(app, [*words, "--json"])
+
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert codebook.images is not None
+    trained_on = read_labelled_images(
+        place / "export", codebook.images, LabelSource(label_column="Befund")
+    ).examples.features
+    expected = network.probabilities(trained_on[:10])  # folder 000, by name
+    got = [[one["probabilities"][name] for name in codebook.classes] for one in found]
+    assert [one["input"] for one in found] == [f"export/000/IM{number:06}" for number in range(10)]
+    np.testing.assert_allclose(got, expected, atol=1e-9)
 
 
 @pytest.mark.slow

@@ -157,7 +157,7 @@ def test_a_study_of_three_hospitals_ends_with_predictions(place: Path) -> None:
     port = free_port(3)
     study = _prepared(place, port)
     (place / "study" / "settings.toml").write_text(
-        'model = "linear"\nrounds = 40\ndaisy-period = 1\naggregation-period = 10\n'
+        'model = "linear"\nrounds = 60\ndaisy-period = 10\naggregation-period = 20\n'
         "start-timeout = 300.0\n"
     )
     with Processes(place) as processes:

@@ -18,6 +18,7 @@ from client_app.final_models.model_folder import FinalModels
 from client_app.hospital_folder import HospitalFolder
 from client_app.state.asked_experiments import asked_experiments
 from client_app.state.decisions import DecisionFile
+from client_app.state.privacy.ledger_file import open_ledger_file
 from client_app.state.sqlite_store import SqliteStore
 from client_app.unix_groups import group_number
 from operation.clock import Clock
@@ -119,6 +120,7 @@ def _hospital(
         decisions=DecisionFile(folder.decisions_file),
         final_models=FinalModels(folder.models, codebook, on_kept),
         device=data.device,
+        privacy_file=open_ledger_file(folder.privacy_ledger_file),
     )
 
 

@@ -4,7 +4,14 @@ import typer
 
 from operation.renames import renamed_commands, renamed_options
 
-from . import agent_commands, check_command, enrolment_commands, experiment_commands, model_commands
+from . import (
+    agent_commands,
+    check_command,
+    enrolment_commands,
+    experiment_commands,
+    model_commands,
+    privacy_commands,
+)
 
 app = typer.Typer(no_args_is_help=True, cls=renamed_commands({"forget": "`feddc hospital reset`"}))
 
@@ -27,4 +34,5 @@ app.command()(experiment_commands.reject)
 app.command()(model_commands.evaluate)
 app.command()(model_commands.predict)
 app.command()(agent_commands.audit)
+app.command()(privacy_commands.ledger)
 app.command()(agent_commands.reset)

@@ -104,6 +104,7 @@ def reset(
     """Destroy the keys and state of all experiments, so that a stopped agent can serve again."""
     from client_app.hospital_folder import HospitalFolder
     from client_app.state.decisions import DecisionFile
+    from client_app.state.privacy.ledger_file import open_ledger_file
     from client_app.state.reset import reset_experiments
     from client_app.state.sqlite_store import SqliteStore
 
@@ -117,10 +118,11 @@ def reset(
         identity = place.identity()
         store = SqliteStore(place.store_file)
         try:
-            reset_experiments(store, identity)
+            reset_experiments(store, identity, open_ledger_file(place.privacy_ledger_file))
             DecisionFile(place.decisions_file).clear()
         finally:
             store.close()
     echo(
-        "All experiments and approvals were removed; identity, roster and audit log are unchanged."
+        "All experiments and approvals were removed; identity, roster, audit log and privacy "
+        "ledger are unchanged."
     )

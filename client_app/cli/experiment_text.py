@@ -35,8 +35,8 @@ def experiment_text(asked: AskedExperiment, metrics: list[str]) -> str:
         "rounds": f"{terms.rounds:,}, in {counted(terms.legs, 'leg')}{_fraction(terms)}",
         "hand-overs": _hand_overs(terms),
         "aggregations": _aggregations(terms),
-        "privacy": "no noise: whoever can read a model may reconstruct records from it",
-        "disclosed": "; ".join(_FIGURES[metric] for metric in metrics) or "no figures",
+        "privacy": _privacy(terms),
+        "disclosed": _disclosed(terms, metrics),
     }
     head = f"{asked.experiment}: {_STATES[asked.state]} (since {asked.since})"
     lines = [head, *(f"  {name:{_WIDTH}} {text}" for name, text in rows.items())]
@@ -50,6 +50,25 @@ def _first_model(terms: Terms) -> str:
     if terms.first_model is not None:
         return f"given by the coordinator, SHA-256 {terms.first_model}"
     return "built here from the training seed, equal at all hospitals"
+
+
+def _disclosed(terms: Terms, metrics: list[str]) -> str:
+    if terms.privacy is not None:
+        return "no figures"
+    return "; ".join(_FIGURES[metric] for metric in metrics) or "no figures"
+
+
+def _privacy(terms: Terms) -> str:
+    privacy = terms.privacy
+    if privacy is None or privacy.epsilon is None:
+        return "no noise: whoever can read a model may reconstruct records from it"
+    whom = (
+        f"the coordinator and {counted(privacy.colluding, 'member')} together"
+        if privacy.cancelled
+        else "everybody, the coordinator and all members together"
+    )
+    what = "each patient" if privacy.unit == "patient" else "all data of this hospital"
+    return f"ε = {privacy.epsilon:.3g} for {what} (δ = {privacy.delta:g}), against {whom}"
 
 
 def _fraction(terms: Terms) -> str:

@@ -33,6 +33,7 @@ def exit_on_error() -> Iterator[None]:
     from client_app.hospital_folder import FolderError
     from client_app.state.decisions import DecisionsError
     from client_app.state.held_out_file import HeldOutError
+    from client_app.state.privacy.ledger_file import LedgerError
     from client_app.state.store_file import StoreError
     from learning.data import DataError
     from operation.config import SettingsError
@@ -41,6 +42,7 @@ def exit_on_error() -> Iterator[None]:
     with terminal.exit_on_error(
         DecisionsError,
         FolderError,
+        LedgerError,
         HeldOutError,
         SettingsError,
         SocketTaken,

@@ -69,7 +69,8 @@ def _adds_figures(leg: SecureLeg, experiment: AgreedExperiment, policy: Policy) 
     is_allowed = (
         "held-out" in policy.metrics and experiment.training.held_out >= policy.minimum_held_out
     )
-    if not is_allowed or experiment.hospital not in adding:
+    is_private = experiment.training.settings.privacy_unit != "none"  # figures have no noise
+    if is_private or not is_allowed or experiment.hospital not in adding:
         return False
     certain = len(adding) - (len(leg.cohort) - leg.threshold)
     colluding = most_colluding(len(store.announcements))

@@ -18,8 +18,11 @@ from client_app.state.decisions import Decisions, NoDecisions
 from client_app.state.experiment_ledger import ExperimentLedger
 from client_app.state.experiment_store import ExperimentStore
 from client_app.state.expiry import expire_experiments
+from client_app.state.privacy.ledger import PrivacyLedger
+from client_app.state.privacy.ledger_file import LedgerFile
 from client_app.state.store import STREAM_SECRET, Store, StoreFull, UnreadableExperiment
 from learning.data import Partition
+from learning.privacy import NoiseSource
 from learning.settings import TrainingSettings
 from operation.disk_space import DiskFull
 from protocol.descriptor import Descriptor
@@ -66,6 +69,8 @@ from .leg import serve_leg
 from .leg_order import check_opening
 from .local_training import LocalTraining, check_network, parse_settings
 from .log_text import log_text
+from .privacy.planned import check_noise
+from .privacy.spending import Spending
 from .refusal import Refused
 from .secure_sum import reveal, sign_survivors
 
@@ -94,6 +99,8 @@ class Hospital:
         decisions: Decisions | None = None,
         final_models: FinalModels | None = None,
         device: str = "cpu",
+        privacy_file: LedgerFile | None = None,
+        noise: Callable[[], NoiseSource] = NoiseSource,
     ) -> None:
         if roster.identity_of(name) != identity.public:
             raise ValueError(f"{name} is not on the roster with this identity")
@@ -108,6 +115,9 @@ class Hospital:
         self._final_models = final_models
         self._device = device
         self._audit_log = AuditLog(store, identity)
+        # A source with a new key from the operating system for every leg; tests inject theirs.
+        self._privacy_file, self._noise = privacy_file, noise
+        self._privacy_ledger = PrivacyLedger(store, privacy_file)
         ledger = ExperimentLedger(store)
         self._approval = ApprovalCheck(ledger, self._decisions, policy, roster)
         self._agreements: dict[bytes, Agreement] = {}
@@ -118,6 +128,7 @@ class Hospital:
         received: dict[str, Any] = {"digest": digest.hex(), "bytes": len(data)}
         try:
             self.expire_experiments()
+            self._privacy_ledger.reconcile()
             request = admit(data, self.name, self._store, self._roster, self._audit_log)
             received |= request.model_dump(include={"kind", "experiment", "leg"})
             cached = cached_reply(request, digest, self._store, self._roster)
@@ -126,7 +137,7 @@ class Hospital:
                     self._audit_log.append(received, {"kind": "repeated", "bytes": len(cached)})
                     reply = cached
                 else:
-                    reply = self._complete(request, digest, self._serve(request), received)
+                    reply = self._complete(request, digest, self._serve(request, digest), received)
             seconds = time.monotonic() - started
             if text := log_text(request, repeated=cached is not None, seconds=seconds):
                 logger.info("%s: %s", self.name, text)
@@ -181,11 +192,13 @@ class Hospital:
             decisions=self._decisions,
             final_models=self._final_models,
             device=self._device,
+            privacy_file=self._privacy_file,
+            noise=self._noise,
         )
         copy._agreements = self._agreements
         return copy
 
-    def _serve(self, request: Request) -> Reply:
+    def _serve(self, request: Request, digest: bytes) -> Reply:
         match request:
             case Hello():
                 return Introduction(hospital=self.name)
@@ -193,13 +206,12 @@ class Hospital:
                 return self._set_up(request)
             case ExchangeKeyShares():
                 experiment = self._experiment(request)
-                least, held_out = experiment.descriptor.minimum_cohort, experiment.training.held_out
                 return key_exchange.exchange_key_shares(
                     request,
                     experiment,
                     self._identity,
                     self._policy.minimum_cohort,
-                    allowed_figures(self._policy, held_out, least),
+                    self._allowed_figures(experiment),
                 )
             case OpenKeyShares():
                 ready = key_exchange.open_key_shares(request, self._experiment(request))
@@ -218,7 +230,7 @@ class Hospital:
                     return evaluate_final(request, *serving)
                 if self._final_models is not None:
                     remember_first_model(request, experiment)
-                return serve_leg(request, *serving)
+                return serve_leg(request, *serving, self._spending(digest))
             case SignSurvivors():
                 return sign_survivors(request, self._experiment(request), self._identity)
             case Reveal():
@@ -240,6 +252,7 @@ class Hospital:
             if descriptor != before.model_copy(update={"roster": descriptor.roster}):
                 raise Refused(RefusalCode.DESCRIPTOR_REFUSED, "a generation with other settings")
         settings = parse_settings(descriptor)
+        check_noise(descriptor, settings)
         self._check_policy(descriptor, settings)
         check_network(descriptor, settings, self._partition, self._policy.maximum_parameters)
         agreement = self._agreement(request.payload, self._roster)
@@ -254,16 +267,18 @@ class Hospital:
         announced = key_exchange.announce(store, self._identity, self.name, self._roster)
         if not descriptor.sealed:
             present.begin_next_generation()  # there are no keys to wait for
-        examples = len(self._partition.train)
+        is_told = "examples" in self._policy.metrics and settings.privacy_unit == "none"
         return Announcement(
-            examples=examples if "examples" in self._policy.metrics else None,
+            examples=len(self._partition.train) if is_told else None,
             payload=announced.to_bytes(),
         )
 
     def _begin(self, request: SetUp, agreement: Agreement) -> None:
         """Begin an experiment, if the operator has approved it where that is needed."""
         try:
-            self._approval.begin(agreement.descriptor, terms_of(agreement, self._roster))
+            self._approval.begin(
+                agreement.descriptor, terms_of(agreement, self._roster, self._policy.delta)
+            )
         except Refused:
             # The secret of its streams may be new, and what is refused is not stored.
             del self._agreements[request.payload]
@@ -290,7 +305,8 @@ class Hospital:
             model = read_final(request.payload, experiment)
         else:
             model = experiment.training.read(request.payload)
-            if "held-out" in self._policy.metrics:
+            is_private = experiment.training.settings.privacy_unit != "none"
+            if "held-out" in self._policy.metrics and not is_private:
                 metrics = experiment.training.evaluate(model, self._policy.minimum_held_out)
         if self._final_models is not None:
             keep_final_model(self._final_models, experiment, model)
@@ -334,6 +350,16 @@ class Hospital:
             )
         return self._agreements[agreed]
 
+    def _allowed_figures(self, experiment: AgreedExperiment) -> bytes:
+        training = experiment.training
+        if training.settings.privacy_unit != "none":
+            return b"\0"  # figures computed from patients would have no noise
+        least = experiment.descriptor.minimum_cohort
+        return allowed_figures(self._policy, training.held_out, least)
+
+    def _spending(self, digest: bytes) -> Spending:
+        return Spending(self._privacy_ledger, self._policy, digest, self._noise)
+
     def _stream_seed(self, descriptor: Descriptor) -> bytes:
         """Return the seed of batches, dropout and own first models."""
         if not self._policy.private_streams:
@@ -362,6 +388,8 @@ class Hospital:
         elif isinstance(reply, SharesRevealed):
             # Of a model, the coordinator can read the sum with the others', from now on.
             sent |= {"recipient": "coordinator", "readable": f"sum of {reply.summands}"}
+        if isinstance(request, TrainLeg):
+            sent |= self._epsilon(request, digest)
         head = self._audit_log.append(received, sent)
         answer = self._signed(reply.model_copy(update={"audit": head}), digest)
         if not isinstance(request, Hello | Vouch):
@@ -370,6 +398,13 @@ class Hospital:
             if isinstance(request, TrainLeg | EvaluateFinal):
                 store.last_leg = request.leg
         return answer
+
+    def _epsilon(self, request: TrainLeg, digest: bytes) -> dict[str, float]:
+        """Return, for the audit log, ε of all releases with noise so far, this one included."""
+        experiment = self._experiment(request)
+        if experiment.training.settings.privacy_unit == "none":
+            return {}
+        return {"epsilon": round(self._spending(digest).epsilon(), 6)}
 
     def _signed(self, reply: Reply, digest: bytes) -> bytes:
         study = self._roster.study

@@ -21,6 +21,9 @@ from .figures import Figures
 from .keys import keys_of
 from .leg_order import check_given_first_model, check_leg, follows_aggregation, record_leg
 from .local_training import LocalTraining
+from .privacy.carried_noise import CarriedNoise
+from .privacy.private_leg import private_leg
+from .privacy.spending import Spending
 from .refusal import Refused
 from .secure_sum import check_cohort, mask_model
 
@@ -35,11 +38,12 @@ def serve_leg(
     identity: Identity,
     policy: Policy,
     pinned: Roster,
+    spending: Spending,
 ) -> Trained | Masked:
     """Train the model of the request, and seal it for its recipient or send it for aggregation.
 
     `pinned` is the roster as the operator has pinned it now, which may be a later one than the
-    experiment's.
+    experiment's. `spending` charges the leg; past the budget the model goes on as it came.
     """
     store, training = experiment.store, experiment.training
     if experiment.descriptor.sealed:
@@ -50,18 +54,25 @@ def serve_leg(
 
     is_aggregate = request.carries in _AGGREGATES
     # What is not sent is not computed: its time would depend on the number of patients.
-    is_evaluated = is_aggregate and "held-out" in policy.metrics
+    is_private = training.settings.privacy_unit != "none"
+    is_evaluated = is_aggregate and "held-out" in policy.metrics and not is_private
     metrics = training.evaluate(model, policy.minimum_held_out) if is_evaluated else None
     begun, steps = _begun(request, store, training, model)
-    trained, progress = training.train(
-        begun,
-        request.first_round,
-        request.local_rounds,
-        begun.optimizer,
-        _anchor(experiment, model if is_aggregate else None),
-    )
     rounds = request.local_rounds
     untrained = with_counters(begun, batches=request.first_round + rounds, steps=steps + rounds)
+    anchor = _anchor(experiment, model if is_aggregate else None)
+    is_trained = spending.charge(request, experiment)
+    figures: Figures = {}
+    if is_private:
+        if not is_trained:
+            logger.warning("leg %d: the privacy budget is spent; untrained", request.leg)
+        noise = spending.new_noise()
+        trained = private_leg(request, experiment, begun, noise, anchor, is_trained=is_trained)
+    else:
+        trained, progress = training.train(
+            begun, request.first_round, rounds, begun.optimizer, anchor
+        )
+        figures = _figures(policy, progress, metrics)
     if policy.hand_on_diverged and not trained.is_finite(wire=training.settings.wire_dtype):
         # Whether training overflows depends on patients: it must not show.
         logger.warning("leg %d: training diverged; the model goes on untrained", request.leg)
@@ -73,7 +84,6 @@ def serve_leg(
     if request.recipient is None and settings.optimizer_state == "kept":
         store.put(_OPTIMIZER, ModelState({}, {}, trained.optimizer).to_bytes())
     record_leg(request, experiment)
-    figures = _figures(policy, progress, metrics)
     if secure_leg is not None:
         return mask_model(
             secure_leg,
@@ -83,6 +93,7 @@ def serve_leg(
             trained=trained,
             untrained=untrained,
             figures=figures,
+            is_trained=is_trained,
         )
     if experiment.descriptor.averaging == "secure":
         figures = {}  # nobody sees the figures of one hospital
@@ -90,6 +101,7 @@ def serve_leg(
     return Trained(
         leg=request.leg,
         sealed=sealed,
+        untrained=not is_trained,
         loss=figures.get("loss"),
         accuracy=figures.get("accuracy"),
         held_out_loss=figures.get("held_out_loss"),
@@ -140,6 +152,8 @@ def _aggregate(request: TrainLeg, experiment: AgreedExperiment) -> ModelState:
     model = read_sum(payload, experiment, request.vouchers) if verified else training.read(payload)
     if descriptor.averaging == "secure":
         record_aggregate(request, experiment)
+    if verified:
+        CarriedNoise(experiment.store).clear_if_summed(payload, experiment.hospital)
     return model
 
 

@@ -5,10 +5,19 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from learning.data import Partition
 from learning.metrics import ClassCounts, Metrics
 from learning.models import ModelError, count_parameters
+from learning.privacy import (
+    NoiseSource,
+    PrivacyError,
+    check_settings,
+    refuse_mixed_patients,
+    released_average,
+    released_update,
+)
 from learning.settings import TrainingSettings
 from learning.trainer import Layout, Network, Progress, TaskSpec, Trainer
 from operation.config import SettingsError
@@ -18,14 +27,17 @@ from protocol.model_bytes import Arrays, ModelBytesError, ModelState
 from protocol.model_size import model_size
 from protocol.randomness import TrainingStreams, shared_init_seed
 
+from .privacy.patient_training import PatientTraining
 from .refusal import Refused
 
 
 def parse_settings(descriptor: Descriptor) -> TrainingSettings:
     """Return the trainer's settings; refuse a descriptor whose settings are not valid."""
     try:
-        return TrainingSettings.parse(descriptor.training, source="descriptor")
-    except SettingsError as error:
+        settings = TrainingSettings.parse(descriptor.training, source="descriptor")
+        check_settings(settings)
+        return settings
+    except (PrivacyError, SettingsError) as error:
         raise Refused(RefusalCode.DESCRIPTOR_REFUSED, str(error)) from error
 
 
@@ -82,6 +94,14 @@ class LocalTraining:
         self._streams = streams
         self._trainer = Trainer(self._network, partition.train, streams)
         self._held_out = partition.held_out
+        self._patients: PatientTraining | None = None
+        if settings.privacy_unit != "none":
+            try:
+                refuse_mixed_patients(self._network.module, settings.model)
+            except PrivacyError as error:
+                raise Refused(RefusalCode.DESCRIPTOR_REFUSED, str(error)) from error
+        if settings.privacy_unit == "patient":
+            self._patients = PatientTraining(self._network, partition.train, streams)
         if descriptor.first_model is not None and not descriptor.first_model_is_given:
             self.check_first_model(self.first_model())
 
@@ -151,6 +171,58 @@ class LocalTraining:
         parameters, buffers = self._network.arrays()
         return ModelState(parameters, buffers, state), progress
 
+    def train_patients(
+        self, model: ModelState, rounds: range, noise: NoiseSource, *, last_is_quiet: bool
+    ) -> tuple[ModelState, Arrays]:
+        """Train with the unit `patient`; return the model, and the noise that was put into it."""
+        if self._patients is None:
+            raise ValueError("the experiment's privacy unit is not the patient")
+        self._network.load(model.parameters, model.buffers)
+        state = _tensors(model.optimizer, self._network)
+        injected = self._patients.train(rounds, state, noise, last_is_quiet=last_is_quiet)
+        parameters, buffers = self._network.arrays()
+        return ModelState(parameters, buffers, _arrays(state)), _arrays(injected)
+
+    def train_hospital(
+        self, model: ModelState, rounds: range, noise: NoiseSource, anchor: Arrays | None
+    ) -> ModelState:
+        """Train with the unit `hospital`: clip the update of the whole leg, and add noise to it."""
+        settings = self.settings
+        trained, _ = self.train(model, rounds[0], len(rounds), model.optimizer, anchor)
+        before, after = (_tensors(m.parameters, self._network) for m in (model, trained))
+        released = released_update(
+            before,
+            after,
+            settings.clip_norm,
+            settings.noise_multiplier * settings.clip_norm,
+            noise.stream("update", rounds[-1]).normal_like(self._network.parameters),
+        )
+        return ModelState(_arrays(released), model.buffers, model.optimizer)
+
+    def release_average(
+        self,
+        model: ModelState,
+        carried: Arrays,
+        deviation: float,
+        noise: NoiseSource,
+        *,
+        largest: float,
+        round_: int,
+    ) -> ModelState:
+        """Return a model without the noise it carries, at most `largest`, and with fresh noise."""
+        parameters = {
+            name: value.double()
+            for name, value in _tensors(model.parameters, self._network).items()
+        }
+        clean = released_average(parameters, _tensors(carried, self._network), 0.0, None)
+        clamped = {
+            name: value.nan_to_num(0.0).clamp(-largest, largest) for name, value in clean.items()
+        }
+        fresh = noise.stream("average", round_).normal_like(self._network.parameters)
+        released = _arrays(released_average(clamped, {}, deviation, fresh))
+        narrowed: Arrays = {n: a.astype(model.parameters[n].dtype) for n, a in released.items()}
+        return ModelState(narrowed, model.buffers, model.optimizer)
+
     def evaluate(self, model: ModelState, minimum: int) -> Metrics | None:
         """Evaluate a model on the held-out examples, or return None if fewer than `minimum`."""
         if len(self._held_out) < max(1, minimum):
@@ -168,6 +240,14 @@ class LocalTraining:
         self._network.load(model.parameters, model.buffers)
         tensors = self._network.tensors(self._held_out)
         return self._network.count_correct(*tensors, self._descriptor.classes)
+
+
+def _tensors(arrays: Arrays, network: Network) -> dict[str, Tensor]:
+    return {name: torch.tensor(array, device=network.device) for name, array in arrays.items()}
+
+
+def _arrays(tensors: dict[str, Tensor]) -> Arrays:
+    return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
 
 
 @lru_cache(maxsize=2)

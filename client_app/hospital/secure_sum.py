@@ -5,6 +5,8 @@ the same leg is never answered for another cohort or other survivors.
 """
 
 import logging
+from collections.abc import Callable
+from functools import partial
 
 from client_app.state.experiment_store import ExperimentStore
 from protocol.messages import (
@@ -24,7 +26,7 @@ from protocol.secure_sum.member import Member
 from protocol.secure_sum.secure_leg import SecureLeg, SecureSumError
 from protocol.secure_sum.statements import Statement
 from protocol.secure_sum.total import LastAggregate
-from protocol.secure_sum.vector import Vector, VectorForm
+from protocol.secure_sum.vector import Vector
 from protocol.study.roster import Roster
 
 from .aggregate import last_aggregate, vector_form
@@ -74,14 +76,18 @@ def mask_model(
     trained: ModelState,
     untrained: ModelState,
     figures: Figures,
+    is_trained: bool,
 ) -> Masked:
     """Trip 1: return the trained model under masks, and store what the later trips need."""
     store = experiment.store
     form = vector_form(experiment)
     weight = experiment.examples if experiment.descriptor.weighted else 1
     added = shared_figures(store, leg.cohort, figures)
-    vector = _encode(form, trained, untrained, weight, added, policy)
-    return mask_vector(leg, experiment, identity, vector, last_aggregate(store))
+    is_private = experiment.training.settings.privacy_unit != "none"
+    encode = partial(form.encode, weight=weight, figures=added, with_norm=not is_private)
+    vector = _encode(encode, trained, untrained, policy)
+    masked = mask_vector(leg, experiment, identity, vector, last_aggregate(store))
+    return masked.model_copy(update={"untrained": not is_trained})
 
 
 def mask_vector(
@@ -148,22 +154,20 @@ def reveal(request: Reveal, experiment: AgreedExperiment, identity: Identity) ->
 
 
 def _encode(
-    form: VectorForm,
+    encode: Callable[[ModelState], Vector],
     trained: ModelState,
     untrained: ModelState,
-    weight: int,
-    figures: Figures,
     policy: Policy,
 ) -> Vector:
     try:
-        return form.encode(trained, weight=weight, figures=figures)
+        return encode(trained)
     except SecureSumError as error:
         if not policy.hand_on_diverged:
             raise Refused(RefusalCode.OUT_OF_RANGE, str(error)) from error
         # Whether training leaves the range depends on patients: it must not show.
         logger.warning("%s; the model is added untrained", error)
     try:
-        return form.encode(untrained, weight=weight, figures=figures)
+        return encode(untrained)
     except SecureSumError as error:
         raise Refused(RefusalCode.OUT_OF_RANGE, str(error)) from error
 

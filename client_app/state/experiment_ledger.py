@@ -16,6 +16,21 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
+class PrivacyTerms(BaseModel):
+    """What noise promises: ε of the whole experiment, or None for no bound, at the policy's δ.
+
+    With `cancelled` noise the promise holds against the coordinator and `colluding` members.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    unit: Literal["patient", "hospital"]
+    epsilon: float | None
+    delta: float
+    cancelled: bool
+    colluding: int
+
+
 class Terms(BaseModel):
     """What an experiment asks of this hospital, as its operator is shown it.
 
@@ -44,6 +59,7 @@ class Terms(BaseModel):
     minimum_cohort: int
     init: Literal["shared", "own"]
     first_model: str | None  # the digest of one that is given
+    privacy: PrivacyTerms | None = None
 
 
 class LedgerEntry(BaseModel):

@@ -38,6 +38,17 @@ SETTINGS: dict[str, object] = {
     "learning-rate": 0.5,
     "batch-size": 32,
 }
+# With NOISE=1: what anybody can learn about one image is bounded by ε = 8.
+NOISE: dict[str, object] = {
+    "privacy-unit": "patient",
+    "nominal-patients": 45,
+    "batch-size": 0,
+    "rounds": 60,
+    "daisy-period": 1,
+    "aggregation-period": 3,
+    "target-epsilon": 8.0,
+    "average-noise-multiplier": 1.0,  # cancelled noise; computed from the target
+}
 
 
 class Failed(Exception):
@@ -136,6 +147,14 @@ class Federation:
         changes = [f"--set={key}={json.dumps(value)}" for key, value in settings.items()]
         outcome: dict[str, Any] = json.loads(self.command("run", "--json", *changes, show=True))
         return outcome
+
+    def epsilons(self) -> dict[str, float]:
+        """Return what each hospital's ledger says that a patient's privacy has cost."""
+        ledgers = {
+            name: json.loads(project.execute("agent", "feddc", "hospital", "ledger", "--json"))
+            for name, project in self.hospitals.items()
+        }
+        return {name: float(ledger["epsilon"]) for name, ledger in ledgers.items()}
 
     def train_alone(self, settings: dict[str, object]) -> dict[str, float]:
         """Train a model at every hospital alone, in its agent's container; return accuracies."""

@@ -19,7 +19,7 @@ from .outcome import History
 from .run_state import RunState
 
 _SECONDS_BETWEEN = 60.0
-_FORMAT = "feddc-lab-4"
+_FORMAT = "feddc-lab-5"
 # Settings that change where a run computes or writes, but not its result.
 _IRRELEVANT = ("run-dir", "device", "threads", "leg-timeout", "start-timeout", "sealed")
 
@@ -39,6 +39,7 @@ class Checkpoints:
             return
         numbers, model, arrays = run.aggregation.wrapped.to_state()
         tensors = {f"stack/{name}": tensor for name, tensor in run.stack.tensors().items()}
+        tensors |= {f"training/{name}": tensor for name, tensor in run.training.state.items()}
         for number, anchor in run.anchors.aggregates.items():
             tensors |= {f"anchor/{number}/{name}": tensor for name, tensor in anchor.items()}
         for part, named in (
@@ -80,6 +81,8 @@ class Checkpoints:
             )
         for name, tensor in run.stack.tensors().items():
             tensor.copy_(tensors[f"stack/{name}"])
+        for name, tensor in run.training.state.items():
+            tensor.copy_(tensors[f"training/{name}"])
         device = next(iter(run.stack.parameters.values())).device
         for number in set(state["anchors"]) - {-1}:
             run.anchors.aggregates[number] = {

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.randomness import stream
-from protocol.schedule import Leg
+from protocol.schedule import Ending, Leg
 from strategies.routing.permutation import Permutation, assign
 from strategies.routing.planner import cohort_size
 
@@ -33,6 +33,8 @@ class Work:
     last_round: int
     since_aggregate: Positions
     """Rounds since each hospital last began with an aggregate, or with its first model."""
+    aggregates: bool = False
+    """Whether the leg ends in an aggregation."""
 
     def __len__(self) -> int:
         return len(self.hospitals)
@@ -76,7 +78,8 @@ class Routes:
         cohort = self._draw(leg)
         first_rounds = self._next_round[cohort]
         since = first_rounds - self._aggregate_round[cohort]
-        work = Work(cohort, self.slot_of[cohort], first_rounds, leg.last_round, since)
+        aggregates = leg.ending is Ending.AGGREGATION
+        work = Work(cohort, self.slot_of[cohort], first_rounds, leg.last_round, since, aggregates)
         self._next_round[cohort] = leg.last_round + 1
         return work
 

@@ -6,6 +6,8 @@ from numpy.typing import NDArray
 from lab.engine.backends.backend import TrainingInputs, cores, prepare
 from lab.engine.backends.memory import keep_freed_memory
 from lab.engine.backends.speed import Speedometer
+from lab.engine.private.budget import with_computed_noise
+from lab.engine.private.prepare_private import prepare_private
 from learning.local_data import load_dataset, load_partitions
 from learning.trainer import Network, TaskSpec
 from protocol.model_bytes import ModelState
@@ -35,6 +37,7 @@ class RunState:
         evaluate_held_out: bool,
         test_sample: int | None,
     ) -> None:
+        settings = with_computed_noise(settings)
         preflight(settings)
         algorithm = settings.algorithm
         # The same two secrets as on Flower's engine: the same routes, batches and first models.
@@ -75,7 +78,10 @@ class RunState:
         )
         if len(task.shape) == 3:
             keep_freed_memory()
-        prepared = prepare(backend, inputs)
+        if settings.training.privacy_unit == "none":
+            prepared = prepare(backend, inputs)
+        else:
+            prepared = prepare_private(backend, inputs, settings)
         self.backend, self.stack = prepared.backend, prepared.stack
         self.training = prepared.training
         self.legs = _legs(settings, route_seed)
@@ -144,12 +150,13 @@ class RunState:
         if round_ - last < every and not is_last:
             return
         metrics = self._evaluator.evaluate(aggregate, last=is_last)
+        held_out = self._evaluator.held_out(aggregate)
         if is_last:
-            self.history.held_out = self._evaluator.held_out(aggregate)
+            self.history.held_out = held_out
         if metrics is not None:
             self.history.evaluations.append(
                 AggregateEvaluation(
-                    round_, self.history.aggregations, self.history.messages, metrics
+                    round_, self.history.aggregations, self.history.messages, metrics, held_out
                 )
             )
 

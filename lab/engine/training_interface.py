@@ -42,6 +42,9 @@ class LegMetrics:
 class Training(Protocol):
     """Trains the models of a leg in place."""
 
+    state: dict[str, Tensor]
+    """What later legs depend on besides the stack; updated in place."""
+
     def train(self, work: Work, anchors: "Anchors") -> LegMetrics:
         """Train every model of `work` at its hospital."""
 

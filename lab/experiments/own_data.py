@@ -88,7 +88,8 @@ def _networks(values: Values, shape: tuple[int, ...]) -> tuple[Values, Values]:
         model: Values = {"model": "cnn-3d" if len(shape) == 4 else "mlp"}
         return model, model
     small = dict(_SMALL_NETWORK)
-    if "image-size" not in values and max(shape[1:]) > _SMALL_SIDE:
+    is_open = "image-size" not in values and "codebook" not in values
+    if is_open and max(shape[1:]) > _SMALL_SIDE:
         small["image-size"] = _SMALL_SIDE
     return small, {"model": "mnist-cnn" if max(shape[1:]) <= 2 * _SMALL_SIDE else "mri-cnn"}
 

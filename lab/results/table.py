@@ -14,6 +14,7 @@ from lab.results.text import (
     EDGES,
     difference_text,
     edges,
+    epsilon_text,
     paper_text,
     rates_text,
     spread_text,
@@ -45,6 +46,8 @@ def table(results: dict[str, Any], rows: list[Row]) -> Table:
     in_paper = any(row.paper is not None for row in rows)
     columns = ["last\naggregate", *(["balanced"] if balanced else []), "mean over\nclients"]
     columns += ["paper"] if in_paper else []
+    private = any(row.epsilon is not None for row in rows)
+    columns += ["ε"] if private else []
     for title in [*columns, "learning\nrate", "aggre-\ngations", "models\nsent"]:
         made.add_column(title, justify="right", no_wrap=True)
     before = None
@@ -58,6 +61,7 @@ def table(results: dict[str, Any], rows: list[Row]) -> Table:
         clients = row.clients or row.diverged
         shown += [spread_text(row.clients, row, interval=False) if clients else "–"]
         shown += [paper_text(row)] if in_paper else []
+        shown += [epsilon_text(row)] if private else []
         shown += [
             rates_text(row),
             str(row.aggregations or "–"),

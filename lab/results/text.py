@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from lab.engine.private.budget import DELTA
 from lab.results.row import Row
 from lab.results.statistics import Spread
+from learning.privacy.accountant import geyer_epsilon
 
 EDGES = "↑ and ↓ mark the largest and the smallest learning rate of the grid"
 
@@ -30,6 +32,17 @@ def paper_text(row: Row) -> str:
     if row.paper is None:
         return "–"
     return f"{row.paper:g}" + (f" ± {row.paper_deviation:g}" if row.paper_deviation else "")
+
+
+def epsilon_text(row: Row) -> str:
+    """Format what a patient or a hospital spends; beside the paper's mechanism, the paper's ε."""
+    if row.epsilon is None:
+        return "–"
+    text = "> 1000" if row.epsilon == "unbounded" else f"{row.epsilon:.4g}"
+    noise = row.settings.get("noise-multiplier")
+    if row.settings.get("privacy-unit") == "hospital" and noise:
+        text += f" (Geyer: {geyer_epsilon(noise, DELTA):.2g})"
+    return text
 
 
 def rates_text(row: Row) -> str:
@@ -59,7 +72,8 @@ def shown(gain: dict[str, Any]) -> dict[str, Any]:
 def verdict_text(gain: dict[str, Any]) -> str:
     """Return the verdict, with the metric where it is not the accuracy."""
     by = ", by balanced accuracy" if gain.get("by_balanced") else ""
-    return f"{gain['verdict']}{by}"
+    turned = gain.get("stable") is False and gain["verdict"] in ("ahead", "behind")
+    return f"{gain['verdict']}{' at the end, but not stable' if turned else ''}{by}"
 
 
 def difference_text(gain: dict[str, Any]) -> str:

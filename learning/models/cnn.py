@@ -4,10 +4,18 @@ from collections import OrderedDict
 
 from torch import nn
 
-from learning.models.interface import Model, Option, Shape, image_shape, layer_sizes
+from learning.models.interface import (
+    NORM,
+    Model,
+    Option,
+    Shape,
+    image_shape,
+    layer_sizes,
+    norm_layer,
+)
 
 
-def mri_cnn(shape: Shape, classes: int, *, filters: tuple[int, ...]) -> nn.Module:
+def mri_cnn(shape: Shape, classes: int, *, filters: tuple[int, ...], norm: str) -> nn.Module:
     """Return Conv-BatchNorm-ReLU-MaxPool-Conv-BatchNorm-ReLU-MaxPool-Linear (app. MRI).
 
     The text leaves padding and channels open; the 194 818 trainable parameters of the experiment
@@ -27,11 +35,11 @@ def mri_cnn(shape: Shape, classes: int, *, filters: tuple[int, ...]) -> nn.Modul
     first, second = filters
     layers: dict[str, nn.Module] = {
         "conv1": nn.Conv2d(channels, first, kernel_size=3, padding=1),
-        "norm1": nn.BatchNorm2d(first),
+        "norm1": norm_layer(norm, first),
         "relu1": nn.ReLU(),
         "pool1": nn.MaxPool2d(kernel_size=2, stride=2),
         "conv2": nn.Conv2d(first, second, kernel_size=3, padding=1),
-        "norm2": nn.BatchNorm2d(second),
+        "norm2": norm_layer(norm, second),
         "relu2": nn.ReLU(),
         "pool2": nn.MaxPool2d(kernel_size=2, stride=2),
         "flatten": nn.Flatten(),
@@ -78,5 +86,5 @@ _FILTERS = Option(
     check=layer_sizes(least=2, most=2),
 )
 
-MRI_CNN = Model(name="mri-cnn", options=(_FILTERS,), create=mri_cnn)
+MRI_CNN = Model(name="mri-cnn", options=(_FILTERS, NORM), create=mri_cnn)
 MNIST_CNN = Model(name="mnist-cnn", options=(_FILTERS,), create=mnist_cnn)

@@ -1,5 +1,6 @@
 """A model in the registry: a name, options, and a function that creates the network."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -65,6 +66,34 @@ def layer_sizes(*, least: int, most: int) -> Check:
         return tuple(value)
 
     return check
+
+
+# Channels of a group, if the number of channels allows it (Wu & He 2018 use 32 groups of 2 to 16).
+_GROUP = 16
+
+
+def norm_layer(kind: str, channels: int) -> nn.Module:
+    """Return a normalisation of the channels of an image: `batch` or `group`.
+
+    GroupNorm normalises each image by itself: it mixes no patients and has no running statistics.
+    """
+    if kind == "batch":
+        return nn.BatchNorm2d(channels)
+    return nn.GroupNorm(math.gcd(channels, max(1, channels // _GROUP)), channels)
+
+
+def _norm_kind(value: object) -> object:
+    if value not in ("batch", "group"):
+        raise ValueError('must be "batch" or "group"')
+    return value
+
+
+NORM = Option(
+    "norm",
+    default="batch",
+    meaning="normalisation layers: batch, or group, which differential privacy needs",
+    check=_norm_kind,
+)
 
 
 def image_shape(model: str, shape: Shape, *, smallest: int) -> tuple[int, int, int]:

@@ -1,15 +1,24 @@
 """Residual networks: the small one of the paper's CIFAR10 experiments, and ResNet18."""
 
 from collections import OrderedDict
+from functools import partial
 
 import torch
 from torch import nn
 
-from learning.models.interface import Model, Shape, image_shape
+from learning.models.interface import (
+    NORM,
+    Model,
+    Option,
+    Shape,
+    image_shape,
+    layer_sizes,
+    norm_layer,
+)
 
 
-def resnet_small(shape: Shape, classes: int) -> nn.Module:
-    """Return a residual network of three stages with 16, 32 and 64 filters.
+def resnet_small(shape: Shape, classes: int, *, filters: tuple[int, ...], norm: str) -> nn.Module:
+    """Return a residual network of three stages, by default with 16, 32 and 64 filters.
 
     The text says three blocks (app. Averaging round experiment); the experiment's 175 818 trainable
     parameters are those of ResNet18's two basic blocks per stage, with a bias in every convolution
@@ -23,46 +32,57 @@ def resnet_small(shape: Shape, classes: int) -> nn.Module:
     """
     # Two halvings must leave 2×2 pixels: BatchNorm has no variance of a single value.
     channels, _, _ = image_shape("resnet-small", shape, smallest=8)
+    first, second, third = filters
     layers: dict[str, nn.Module] = {
-        "conv": nn.Conv2d(channels, 16, kernel_size=3, padding=1),
-        "norm": nn.BatchNorm2d(16),
+        "conv": nn.Conv2d(channels, first, kernel_size=3, padding=1),
+        "norm": norm_layer(norm, first),
         "relu": nn.ReLU(),
-        "stage1": nn.Sequential(_BasicBlock(16, 16), _BasicBlock(16, 16)),
-        "stage2": nn.Sequential(_BasicBlock(16, 32, stride=2), _BasicBlock(32, 32)),
-        "stage3": nn.Sequential(_BasicBlock(32, 64, stride=2), _BasicBlock(64, 64)),
+        "stage1": _stage(first, first, norm=norm),
+        "stage2": _stage(first, second, stride=2, norm=norm),
+        "stage3": _stage(second, third, stride=2, norm=norm),
         "pool": nn.AdaptiveAvgPool2d(1),
         "flatten": nn.Flatten(),
-        "output": nn.Linear(64, classes),
+        "output": nn.Linear(third, classes),
     }
     return _initialised(nn.Sequential(OrderedDict(layers)))
 
 
-def resnet18(shape: Shape, classes: int) -> nn.Module:
+def resnet18(shape: Shape, classes: int, *, norm: str) -> nn.Module:
     """Return torchvision's ResNet18, its first convolution fitted to the image's channels."""
     # Five halvings of fewer than 32 pixels would leave none.
     channels, _, _ = image_shape("resnet18", shape, smallest=32)
     # Imported here because torchvision is slow to import and other models do not need it.
     from torchvision.models import resnet18 as torchvision_resnet18
 
-    network: nn.Module = torchvision_resnet18(weights=None, num_classes=classes)
+    network: nn.Module = torchvision_resnet18(
+        weights=None, num_classes=classes, norm_layer=partial(norm_layer, norm)
+    )
     if channels != 3:
         network.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
     return _initialised(network)
 
 
+def _stage(inputs: int, outputs: int, *, stride: int = 1, norm: str) -> nn.Module:
+    return nn.Sequential(
+        _BasicBlock(inputs, outputs, stride=stride, norm=norm),
+        _BasicBlock(outputs, outputs, norm=norm),
+    )
+
+
 class _BasicBlock(nn.Module):
     """Two convolutions and a shortcut around them."""
 
-    def __init__(self, inputs: int, outputs: int, *, stride: int = 1) -> None:
+    def __init__(self, inputs: int, outputs: int, *, stride: int = 1, norm: str) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, kernel_size=3, stride=stride, padding=1)
-        self.norm1 = nn.BatchNorm2d(outputs)
+        self.norm1 = norm_layer(norm, outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, kernel_size=3, padding=1)
-        self.norm2 = nn.BatchNorm2d(outputs)
+        self.norm2 = norm_layer(norm, outputs)
         self.shortcut: nn.Module = nn.Identity()
-        if inputs != outputs:
+        if inputs != outputs or stride != 1:
             self.shortcut = nn.Sequential(
-                nn.Conv2d(inputs, outputs, kernel_size=1, stride=stride), nn.BatchNorm2d(outputs)
+                nn.Conv2d(inputs, outputs, kernel_size=1, stride=stride),
+                norm_layer(norm, outputs),
             )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -81,5 +101,17 @@ def _initialised(network: nn.Module) -> nn.Module:
     return network
 
 
-RESNET_SMALL = Model(name="resnet-small", options=(), create=resnet_small)
-RESNET18 = Model(name="resnet18", options=(), create=resnet18)
+RESNET_SMALL = Model(
+    name="resnet-small",
+    options=(
+        Option(
+            "filters",
+            default=(16, 32, 64),
+            meaning="filters of the three stages",
+            check=layer_sizes(least=3, most=3),
+        ),
+        NORM,
+    ),
+    create=resnet_small,
+)
+RESNET18 = Model(name="resnet18", options=(NORM,), create=resnet18)

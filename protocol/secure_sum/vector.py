@@ -139,12 +139,25 @@ class VectorForm(SumForm[Mean]):
             self._number_bits = max(0, self._number_bound.bit_length() - 1 - _NARROW_RANGE_BITS)
         super().__init__(_size(self._parameters), dtype, _size(self._buffers) + _AFTER_BUFFERS)
 
+    @property
+    def largest(self) -> float:
+        """The largest absolute value that a parameter may have, with weight 1."""
+        return self._number_bound / 2.0**self._number_bits
+
     # --- a member's model → integers --------------------------------------------------------------
 
     def encode(
-        self, model: ModelState, *, weight: int = 1, figures: Mapping[str, float] | None = None
+        self,
+        model: ModelState,
+        *,
+        weight: int = 1,
+        figures: Mapping[str, float] | None = None,
+        with_norm: bool = True,
     ) -> Vector:
-        """Return a model, weighted, as integers; the tag's limbs are still 0."""
+        """Return a model, weighted, as integers; the tag's limbs are still 0.
+
+        Without its norm where the model has noise: the norm would tell about the patients.
+        """
         if not 1 <= weight <= (MOST_WEIGHT if self._weighted else 1):
             raise SecureSumError(f"weight {weight} is out of range")
         vector = self.zeros()
@@ -153,17 +166,18 @@ class VectorForm(SumForm[Mean]):
         _fill(numbers, self._parameters, model.parameters, scale, self._number_bound)
         scale = weight * 2.0**self._fraction_bits
         end = _fill(extras, self._buffers, model.buffers, scale, self._bound, exact=weight)
-        values = self._after_buffers(model, weight, figures or {})
+        model_norm = norm(model.parameters) if with_norm else 0.0
+        values = self._after_buffers(model_norm, weight, figures or {})
         extras[end : end + len(values)] = values
         if max(map(abs, values)) > self._bound:
             raise SecureSumError("the model's norm is out of range")
         return vector
 
     def _after_buffers(
-        self, model: ModelState, weight: int, figures: Mapping[str, float]
+        self, model_norm: float, weight: int, figures: Mapping[str, float]
     ) -> list[int]:
         unit = 2**self._fraction_bits
-        values = [weight, round(norm(model.parameters) * 2**_NORM_BITS)]
+        values = [weight, round(model_norm * 2**_NORM_BITS)]
         for name in FIGURES:
             figure = figures.get(name)
             values += [0, 0] if figure is None else [1, round(weight * limited(figure) * unit)]

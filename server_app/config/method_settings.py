@@ -149,6 +149,13 @@ class MethodSettings(SettingsGroup):
         advice="The default is 1 for `fedavgm` and 0.1 for `fedadam`, `fedyogi` and `fedadagrad`.",
     )
     server_momentum: float = setting(0.9, "momentum at the coordinator (fedavgm)", ge=0, lt=1)
+    server_beta2: float = setting(
+        0.99,
+        "decay of the second moment at the coordinator, β₂ (fedadam, fedyogi)",
+        ge=0,
+        lt=1,
+        advice="0.99 is Flower's default, the paper has 0.999.",
+    )
     krum_malicious: int = setting(
         0,
         "malicious hospitals to withstand (krum, multi-krum, bulyan)",
@@ -167,6 +174,21 @@ class MethodSettings(SettingsGroup):
         ge=1,
         le=4,
         advice="A model of p parameters needs (p + 2)^h hospitals.",
+    )
+
+    target_epsilon: float = setting(
+        0.0,
+        "ε that the experiment may cost a patient; 0: given by noise-multiplier",
+        ge=0,
+        advice="Needs a `privacy-unit`. The noise is computed before the experiment begins. See "
+        "[privacy.md](privacy.md).",
+    )
+    target_delta: float = setting(
+        1e-5,
+        "δ of target-epsilon",
+        gt=0,
+        lt=1,
+        advice="Hospitals account with the `delta` of their own policy.",
     )
 
     def to_schedule(self, route_seed: bytes) -> Schedule:

@@ -1,5 +1,6 @@
 """Builds the network and the aggregator that the settings name, before anything starts."""
 
+from learning.privacy import PrivacyError, check_settings, refuse_mixed_patients
 from learning.trainer import Network, TaskSpec
 from operation.config import SettingsError
 from protocol.randomness import SEED_BYTES
@@ -15,6 +16,12 @@ def check_network_and_aggregator(
     """Return the network; SettingsError if the aggregator cannot aggregate its models."""
     algorithm = settings.algorithm
     network = Network(settings.training, task, seed=0, device=device)
+    try:
+        check_settings(settings.training)
+        if settings.training.privacy_unit != "none":
+            refuse_mixed_patients(network.module, settings.training.model)
+    except PrivacyError as error:
+        raise SettingsError(str(error)) from error
     try:
         check_wrapped(
             build_aggregator(settings, route_seed=bytes(SEED_BYTES)),

@@ -107,7 +107,44 @@ class Settings:
             raise SettingsError(
                 f"wire-dtype narrows float32: set it to same with precision = float64 ({source})"
             )
+        settings._check_noise(source)
         return settings
+
+    def _check_noise(self, source: str) -> None:
+        """Refuse noise that the rest of the settings makes void; hospitals refuse it too."""
+        algorithm, training = self.algorithm, self.training
+        unit, is_private = training.privacy_unit, training.privacy_unit != "none"
+        is_averaged = (
+            algorithm.averaging != "plain"
+            and algorithm.aggregator == "fedavg"
+            and algorithm.schedule == "periodic"
+        )
+        for is_possible, problem in (
+            (
+                is_private or not (algorithm.target_epsilon or training.noise_multiplier),
+                "target-epsilon and noise-multiplier need a privacy-unit: set it to patient",
+            ),
+            (
+                not (algorithm.target_epsilon and training.noise_multiplier),
+                "target-epsilon computes noise-multiplier: leave one of them at 0",
+            ),
+            (
+                algorithm.weighting == "equal" or not is_private,
+                f"privacy-unit needs weighting = equal, got {algorithm.weighting}, which would "
+                "tell how many patients there are",
+            ),
+            (
+                unit != "patient" or algorithm.aggregator != "fedprox",
+                "privacy-unit = patient can't be combined with aggregator = fedprox",
+            ),
+            (
+                unit != "patient" or not training.average_noise_multiplier or is_averaged,
+                "average-noise-multiplier needs aggregator = fedavg, averaging = secure and "
+                "schedule = periodic",
+            ),
+        ):
+            if not is_possible:
+                raise SettingsError(f"{problem} ({source})")
 
     @staticmethod
     def defaults() -> dict[str, Scalar]:

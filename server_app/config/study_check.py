@@ -23,8 +23,11 @@ def check_in_subprocess(
     hospitals: int,
     first_model: Path | None,
     codebook: Codebook | None = None,
-) -> None:
-    """Build network and aggregator as the run will; SettingsError says what to change."""
+) -> dict[str, Scalar]:
+    """Build network and aggregator as the run will; SettingsError says what to change.
+
+    Returns the settings that are computed from others: the noise for a target.
+    """
     request = {
         "values": dict(values),
         "hospitals": hospitals,
@@ -42,8 +45,11 @@ def check_in_subprocess(
     if done.returncode or not lines:
         echo(done.stderr, err=True)
         raise SettingsError(f"the settings could not be checked: exit code {done.returncode}")
-    if problem := json.loads(lines[-1])["problem"]:
-        raise SettingsError(problem)
+    reply = json.loads(lines[-1])
+    if reply["problem"]:
+        raise SettingsError(reply["problem"])
+    computed: dict[str, Scalar] = reply["computed"]
+    return computed
 
 
 def main() -> None:
@@ -54,17 +60,19 @@ def main() -> None:
     from learning.models import ModelError
     from server_app.experiment.experiment_folder import parse
 
+    from .noise_target import noise_for_target
     from .study_task import check
 
     request = json.load(sys.stdin)
     settings, task = parse(request["values"], hospitals=request["hospitals"])
     codebook = request["codebook"] and Codebook.from_content(request["codebook"].encode())
-    problem = ""
+    problem, computed = "", {}
     try:
         check(settings, task, request["first"] and Path(request["first"]), codebook)
+        computed = noise_for_target(settings)
     except (DataError, ModelError, SettingsError) as error:
         problem = str(error)
-    replies.write(json.dumps({"problem": problem}) + "\n")
+    replies.write(json.dumps({"problem": problem, "computed": computed}) + "\n")
     replies.flush()
 
 

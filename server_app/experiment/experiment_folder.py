@@ -78,7 +78,8 @@ class ExperimentFolder:
             raise SettingsError(
                 "--from needs init = shared: with init = own each hospital makes its first model"
             )
-        check_in_subprocess(settings, len(roster.members), begin_with, codebook)
+        computed = check_in_subprocess(settings, len(roster.members), begin_with, codebook)
+        parsed, task = parse_for(study, dict(settings) | computed)
         delete_leftover_routes(study)
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
         experiment = ExperimentFolder(name, study.experiments / name)

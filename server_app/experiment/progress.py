@@ -128,6 +128,7 @@ def closing_table(summary: dict[str, Any], run_dir: Path) -> Table:
         "absent": _absences(summary["missing"]),
         "lost chains": f"{summary['lost_chains']} (models that were never aggregated)",
         "missed rounds": f"{summary['missed_rounds']} (not trained, over all models)",
+        **_untrained(summary),
         "sent": f"{byte_size(summary['bytes_up'])} up, {byte_size(summary['bytes_down'])} down",
         "hand-overs": {True: "sealed", False: "not sealed", None: "none"}[summary["sealed"]],
         "time": f"{summary['seconds']:.1f} s",
@@ -138,6 +139,15 @@ def closing_table(summary: dict[str, Any], run_dir: Path) -> Table:
         table.add_row(name, Text(value))
     table.columns[1].overflow = "fold"  # show the whole path
     return table
+
+
+def _untrained(summary: dict[str, Any]) -> dict[str, str]:
+    """Return which hospitals handed models on as they came, if any did."""
+    untrained = summary.get("untrained", {})
+    if not untrained:
+        return {}
+    legs = ", ".join(f"{name} in {counted(n, 'leg')}" for name, n in untrained.items())
+    return {"untrained": f"{legs} (their privacy budget is spent)"}
 
 
 def _accuracies(summary: dict[str, Any]) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.messages import Trained
+from protocol.messages import Masked, Trained
 from protocol.schedule import Ending
 from strategies.session.observer import LegReport
 
@@ -23,6 +23,7 @@ class RunTotals:
     missing: dict[str, int] = field(default_factory=dict)
     lost_chains: int = 0
     missed_rounds: int = 0
+    untrained: dict[str, int] = field(default_factory=dict)
     client_accuracies: list[float] = field(default_factory=list)
     held_out_accuracies: list[float] = field(default_factory=list)
     held_out: dict[str, float] | None = None  # totals over hospitals, from the closing secure sum
@@ -33,7 +34,9 @@ class RunTotals:
         self.lost_chains, self.missed_rounds = report.lost_chains, report.missed_rounds
         for name in report.missing:
             self.missing[name] = self.missing.get(name, 0) + 1
-        for answer in report.answers.values():
+        for name, answer in report.answers.items():
+            if isinstance(answer.reply, Masked | Trained) and answer.reply.untrained:
+                self.untrained[name] = self.untrained.get(name, 0) + 1
             self.bytes["up"] += answer.bytes_up
             self.bytes["down"] += answer.bytes_down
             if isinstance(answer.reply, Trained) and not answer.reply.sealed:
@@ -57,6 +60,7 @@ class RunTotals:
             "missing": self.missing,
             "lost_chains": self.lost_chains,
             "missed_rounds": self.missed_rounds,
+            "untrained": self.untrained,
         }
 
     def to_state(self) -> dict[str, Any]:
@@ -70,6 +74,7 @@ class RunTotals:
             "missing": self.missing,
             "lost_chains": self.lost_chains,
             "missed_rounds": self.missed_rounds,
+            "untrained": self.untrained,
             "client_accuracies": self.client_accuracies,
         }
 
@@ -84,6 +89,7 @@ class RunTotals:
             missing=dict(state["missing"]),
             lost_chains=state["lost_chains"],
             missed_rounds=state["missed_rounds"],
+            untrained=dict(state.get("untrained", {})),
             client_accuracies=list(state["client_accuracies"]),
         )
 

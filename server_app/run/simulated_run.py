@@ -8,6 +8,7 @@ from learning.local_data import load_dataset, load_partitions
 from learning.trainer import TaskSpec
 from protocol.randomness import derive_seed, shared_init_seed
 from protocol.study.simulated_study import simulated_study
+from server_app.config.noise_target import with_noise
 from server_app.config.run_config import Settings
 from strategies.session.sealed_study import SealedStudy
 
@@ -19,6 +20,7 @@ from .run_strategy import run_strategy
 
 def run(grid: Grid, settings: Settings) -> dict[str, Any]:
     """Run one experiment on a grid of simulated hospitals; record it and return its summary."""
+    settings = with_noise(settings)
     algorithm = settings.algorithm
     run_dir = new_run_dir(settings)
     # Two secrets, each derived one way: neither reveals the other.

@@ -226,7 +226,7 @@ def test_closing_an_experiment_destroys_its_state_and_keys() -> None:
 
     assert isinstance(decode_signed_reply(here.answer(close(model()))), Closed)
 
-    assert set(memory) == {"audit-head", "experiments", "~ended/e1"}
+    assert set(memory) == {"audit-head", "experiments", "privacy-ledger", "~ended/e1"}
     left = b"".join(memory.values())
     assert all(secret not in left for secret in secrets)
     assert here.answer(close(model())) == here.answer(close(model()))

@@ -134,7 +134,7 @@ def test_who_is_held_out_is_recorded_when_the_agent_loads_the_data(enrolled: Enr
 
     enrolled.folder.held_out_file.write_bytes(recorded[:-5])
     done = feddc("check", "--folder", enrolled.folder.path)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "damaged" in done.output
 
 

@@ -20,6 +20,7 @@ CASES = st.builds(
     examples=st.integers(1, 1000),
     rounds=st.integers(1, 10_000),
     classes=st.integers(0, 5),
+    private=st.booleans(),
 )
 
 
@@ -36,6 +37,27 @@ def test_advice_is_a_valid_configuration_with_reasons_and_enough_aggregations(ca
     else:
         assert (settings.daisy_period, settings.aggregation_period) == (0, 1)
         assert advice.warnings
+
+
+def test_with_noise_one_averages_often_as_the_experiment_says() -> None:
+    rows = {(row["variant"], row["method"]): row for row in ablation("privacy")["rows"]}
+
+    def accuracy(variant: str, method: str) -> str:
+        return f"{rows[variant, method]['aggregate']['mean']:.1f} %"
+
+    advice = advise(Case(50, 28, private=True))
+    assert (advice.settings["daisy-period"], advice.settings["aggregation-period"]) == (0, 1)
+    assert "aggregation-period at 3 or less" in advice.warnings[1]
+    for variant, method in (
+        ("patient, shared noise", "fedavg-1"),
+        ("patient, cancelled noise", "feddc"),
+        ("patient, local noise", "feddc"),
+        ("no noise", "fedavg-1"),
+        ("no noise", "feddc"),
+    ):
+        assert accuracy(variant, method) in advice.warnings[0]
+    noisy = [rows[key]["epsilon"] for key in rows if "S =" not in key[0] and key[0] != "no noise"]
+    assert all(7.99 < epsilon <= 8 for epsilon in noisy)
 
 
 def ablation(name: str) -> dict[str, Any]:

@@ -152,6 +152,7 @@ TRAINED: dict[str, Any] = {
     "leg": 3,
     "loss": 1.25,
     "sealed": False,
+    "untrained": False,
 }
 
 

@@ -117,12 +117,12 @@ def _check_rollback(request: Request, store: Store, audit_log: AuditLog) -> None
     seen = request.seen if isinstance(request, TrainLeg) else None
     if seen is not None and audit_log.is_behind(seen) and _is_known(request, store):
         with store.transaction():
-            store.put(STOPPED, f"line {seen.sequence} was seen".encode())
-    if store.get(STOPPED) is not None:
+            store.put(STOPPED, f"line {seen.sequence} of the audit log was seen".encode())
+    if (reason := store.get(STOPPED)) is not None:
         raise Refused(
             RefusalCode.ROLLED_BACK,
-            "the coordinator has seen a later line of this hospital's audit log than is stored "
-            "here: the state was restored from an old backup; see `feddc hospital check`",
+            f"the state was restored from an old backup ({reason.decode(errors='replace')}); see "
+            "`feddc hospital check`",
         )
 
 

@@ -85,6 +85,13 @@ class Policy(SettingsGroup):
         description="draw batches and own first models from a secret of this hospital's, not from "
         "the seed that coordinator and members know",
     )
+    max_epsilon: float = Field(
+        0.0,
+        ge=0,
+        description="most ε that all experiments together may cost a patient; experiments without "
+        "noise are refused then; 0: no limit",
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, description="δ of every ε of this hospital")
     sealed: bool = Field(True, description="simulation only: false allows readable hand-overs")
     hand_on_diverged: bool = Field(
         True, description="simulation only: false sends models whose training diverged"
@@ -127,6 +134,12 @@ class Policy(SettingsGroup):
                 descriptor.aggregate == "verified" or self.aggregate == "same",
                 "the aggregate is not the members' mean, so it can't be verified here",
             ),
+            (
+                not self.max_epsilon
+                or _planned_epsilon(descriptor, training, self.delta) <= self.max_epsilon,
+                f"it would cost a patient more than max-epsilon = {self.max_epsilon}, or has no "
+                "noise at all",
+            ),
         ):
             if not allowed:
                 raise Refused(RefusalCode.AGAINST_POLICY, detail)
@@ -158,3 +171,10 @@ class Policy(SettingsGroup):
         if value is None or metric not in self.metrics or not abs(value) <= MAX_LOSS:
             return None
         return round(value, self.metric_decimals)
+
+
+def _planned_epsilon(descriptor: Descriptor, training: TrainingSettings, delta: float) -> float:
+    # Imported when needed: commands that only read the policy start without torch.
+    from client_app.hospital.privacy.planned import planned_epsilon
+
+    return planned_epsilon(descriptor, training, delta)

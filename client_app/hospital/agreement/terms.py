@@ -1,8 +1,13 @@
 """What an experiment asks of this hospital, counted from its descriptor."""
 
+import math
+
 from client_app.hospital.leg_order import most_aggregations
-from client_app.state.experiment_ledger import Terms
+from client_app.hospital.privacy.planned import planned_epsilon
+from client_app.state.experiment_ledger import PrivacyTerms, Terms
+from learning.privacy.plan import is_cancelled
 from protocol.schedule import Ending
+from protocol.secure_sum.secure_leg import most_colluding
 from protocol.study.roster import Roster, fingerprint
 
 from .agreed_experiment import Agreement
@@ -11,7 +16,7 @@ from .agreed_experiment import Agreement
 _LONGEST_OPTIONS = 2000
 
 
-def terms_of(agreement: Agreement, roster: Roster) -> Terms:
+def terms_of(agreement: Agreement, roster: Roster, delta: float) -> Terms:
     """Return the terms of an experiment that has passed every check of its settings."""
     descriptor, training = agreement.descriptor, agreement.training
     legs = len(agreement.legs)
@@ -42,4 +47,19 @@ def terms_of(agreement: Agreement, roster: Roster) -> Terms:
         minimum_cohort=descriptor.minimum_cohort,
         init=descriptor.init,
         first_model=given.hex() if given is not None else None,
+        privacy=_privacy(agreement, roster, delta),
+    )
+
+
+def _privacy(agreement: Agreement, roster: Roster, delta: float) -> PrivacyTerms | None:
+    settings = agreement.training.settings
+    if settings.privacy_unit == "none":
+        return None
+    epsilon = planned_epsilon(agreement.descriptor, settings, delta)
+    return PrivacyTerms(
+        unit=settings.privacy_unit,
+        epsilon=epsilon if math.isfinite(epsilon) else None,
+        delta=delta,
+        cancelled=is_cancelled(settings),
+        colluding=most_colluding(len(roster.members)),
     )

@@ -33,6 +33,7 @@ class Looped:
         self._stack, self._data, self._seed = stack, data, training_seed
         self._spec = optimizer_spec(networks[0].settings)
         self._pool: ThreadPoolExecutor | None = None
+        self.state: dict[str, torch.Tensor] = {}
         if len(self._networks) > 1:
             self._pool = ThreadPoolExecutor(
                 len(self._networks), "feddc-trainer", lambda: torch.set_num_threads(1)

@@ -10,7 +10,7 @@ from learning.data.sources import check_file
 
 # A hospital's largest PACS exports; a listing of more is a mistake in data-dir.
 _MOST_FILES = 5_000_000
-_MOST_BYTES = 2 << 30  # of a file: a volume in one file
+_MOST_BYTES = 1 << 30  # of a file: a volume in one file
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from learning.data.extras import MissingExtra
 from learning.data.medical.cache import ImageCache
 from learning.data.medical.decoding import features_of
 from learning.data.medical.labels import Key, class_folders, find_labels
-from learning.data.medical.scan import scan
+from learning.data.medical.scan import ScannedFile, scan
 from learning.data.medical.series import Item, check_item, items_of
 from learning.data.partition.groups import unite
 from learning.data.tables.files import READERS, read_table
@@ -53,6 +53,8 @@ class Survey:
     unreadable: dict[str, str]
     unlabelled: int
     rows_without_image: int
+    in_both: int
+    """Training images left out because their patient has images in test/: that folder wins."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +65,9 @@ class LabelledImages:
     classes: tuple[str, ...]
     identities: list[str]
     """The patient of each image; where nobody says, the image's own digest."""
+
+    for_test: NDArray[np.bool_]
+    """What is in test/, if there are the folders train/ and test/."""
 
     survey: Survey
 
@@ -86,7 +91,7 @@ def read_labelled_images(
         raise _unreadable(found.unreadable, unreadable)
     if not found.images:
         raise DataError(f"{root}: no DICOM or NIfTI images in it; correct data-dir")
-    items = items_of(found.images, form)
+    items = items_of(_of_parts(root, found.images), form)
     texts, patients, unused = _labelled(root, items, labels)
     chosen = [at for at, text in enumerate(texts) if text]
     left_out = len(items) - len(chosen)
@@ -101,9 +106,14 @@ def read_labelled_images(
     kept = [n for n, at in enumerate(chosen) if items[at].name not in damaged]
     identities = [_identity(items[chosen[n]], patients[chosen[n]]) for n in kept]
     groups = unite(identities, [items[chosen[n]].digests[0] for n in kept])
+    if not kept:
+        raise DataError(*all_damaged.values(), f"{root}: none of its images can be read")
+    in_test = np.array([_part(root, items[chosen[n]].files[0]) == "test" for n in kept])
+    leaks = ~in_test & np.isin(groups, groups[in_test])
     survey = Survey(
-        images=len(kept),
+        images=int((~leaks).sum()),
         patients=len(set(identities)),
+        in_both=int(leaks.sum()),
         localizers=found.localizers,
         copies=found.copies,
         others=found.others,
@@ -112,8 +122,21 @@ def read_labelled_images(
         rows_without_image=unused,
     )
     _report(survey)
-    examples = Examples(features[kept], positions[kept], groups)
-    return LabelledImages(examples, names, identities, survey)
+    rows = np.flatnonzero(~leaks)
+    examples = Examples(features[kept], positions[kept], groups).take(rows)
+    return LabelledImages(examples, names, [identities[row] for row in rows], in_test[rows], survey)
+
+
+def _part(root: Path, file: ScannedFile) -> str:
+    """Return train or test, if the folder has both; else an empty text."""
+    if not ((root / "train").is_dir() and (root / "test").is_dir()):
+        return ""
+    return file.name.partition("/")[0]
+
+
+def _of_parts(root: Path, files: list[ScannedFile]) -> list[ScannedFile]:
+    """Leave out what is beside train/ and test/, such as val/."""
+    return [file for file in files if _part(root, file) in ("", "train", "test")]
 
 
 def label_table(root: Path, labels: LabelSource) -> Path | None:
@@ -129,7 +152,8 @@ def _labelled(
 ) -> tuple[list[str], list[str], int]:
     path = label_table(root, labels)
     if path is None:
-        return class_folders(items, root), [""] * len(items), 0
+        level = 1 if _part(root, items[0].files[0]) else 0
+        return class_folders(items, root, level=level), [""] * len(items), 0
     found = find_labels(
         items,
         read_table(path),
@@ -211,6 +235,7 @@ def _report(survey: Survey) -> None:
         (survey.unlabelled, "images without exactly one label left out"),
         (survey.localizers, "localizers left out"),
         (survey.copies, "copies of images left out"),
+        (survey.in_both, "images of train/ left out: their patient or a copy is in test/"),
     ):
         if count:
             _log.warning("%d %s", count, what)

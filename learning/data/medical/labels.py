@@ -153,9 +153,10 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def class_folders(items: Sequence[Item], root: Path) -> list[str]:
-    """Return the class of each item by the folder of its first level; without a table of labels."""
-    classes = [PurePosixPath(item.files[0].name).parts[:-1][:1] for item in items]
+def class_folders(items: Sequence[Item], root: Path, *, level: int = 0) -> list[str]:
+    """Return the class of each item by the folder of this level; without a table of labels."""
+    folders = [PurePosixPath(item.files[0].name).parts[:-1] for item in items]
+    classes = [parts[level : level + 1] for parts in folders]
     if not all(classes):
         loose = next(item.name for item, parts in zip(items, classes, strict=True) if not parts)
         raise DataError(

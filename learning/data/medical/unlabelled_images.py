@@ -36,7 +36,15 @@ def read_unlabelled_images(
             problems += error.problems
     if problems:
         raise DataError(*problems)
-    return tuple(item.name for item in items), features
+    return tuple(map(_name, items)), features
+
+
+def _name(item: Item) -> str:
+    """Return the path of a file; of a series, the path of its folder and its number."""
+    first = item.files[0]
+    if len(item.files) == 1:
+        return str(first.path)
+    return f"{first.path.parent}, series {first.header.series}"
 
 
 def _items(path: Path, form: Images) -> list[Item]:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from learning.data.examples import Dataset
 from learning.data.medical.labelled_images import LabelSource, read_labelled_images
 from learning.data.options import DataOptions
@@ -31,7 +33,9 @@ def medical_folder(folder: Path | None, seed: int, options: DataOptions) -> Data
         cache=options.cache,
     )
     examples = found.examples
-    if options.held_out is not None:
+    if found.for_test.any():
+        pool, test = np.flatnonzero(~found.for_test), np.flatnonzero(found.for_test)
+    elif options.held_out is not None:
         pool, test = options.held_out.set_apart(
             found.identities, examples.groups, options.test_fraction
         )
@@ -43,6 +47,7 @@ def medical_folder(folder: Path | None, seed: int, options: DataOptions) -> Data
         "localizers": survey.localizers,
         "images without a class": survey.unlabelled,
         "copies of files": survey.copies,
+        "in train/ and test/": survey.in_both,
     }
     return Dataset(
         "medical-folder",

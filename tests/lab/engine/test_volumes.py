@@ -8,7 +8,12 @@ import pytest
 from safetensors.numpy import load_file
 
 from lab.engine import run
+from lab.experiments.definition import Values
+from lab.experiments.own_data import own_data
 from lab.flower.in_process import simulate_in_process
+from learning.data import DataError
+from learning.local_data import load_dataset
+from learning.settings import LocalSettings
 from server_app.config.run_config import Settings
 from tests.conftest import TINY
 
@@ -37,6 +42,30 @@ def volumes(tmp_path: Path) -> Path:
     (folder / "labels.csv").write_text("\n".join(rows))
     (tmp_path / "codebook.toml").write_text(CODEBOOK)
     return folder
+
+
+def test_the_lab_chooses_a_3d_network_for_volumes(volumes: Path, tmp_path: Path) -> None:
+    changes: Values = {"codebook": str(tmp_path / "codebook.toml")}
+    found = own_data(f"medical-folder:{volumes}", 3, 5, changes)
+    for preset in (found.laptop, found.full):
+        assert preset.settings["model"] == "cnn-3d"
+        assert "image-size" not in preset.settings
+
+
+def test_a_codebook_beside_settings_that_it_overrules_is_refused(
+    volumes: Path, tmp_path: Path
+) -> None:
+    given = {"dataset": "medical-folder", "data-dir": str(volumes), "image-size": 16}
+    given["codebook"] = str(tmp_path / "codebook.toml")
+    with pytest.raises(DataError, match="image-size and image-mode have no effect beside"):
+        load_dataset(LocalSettings.parse(given, source="test"), 0)
+    given |= {"dataset": "digits", "image-size": 0}
+    with pytest.raises(DataError, match="codebook has no effect on dataset = digits"):
+        load_dataset(LocalSettings.parse(given, source="test"), 0)
+    (tmp_path / "codebook.toml").write_text("classes = 3")
+    given["dataset"] = "medical-folder"
+    with pytest.raises(DataError, match=r"codebook\.toml: .*classes"):
+        load_dataset(LocalSettings.parse(given, source="test"), 0)
 
 
 def test_both_engines_train_the_same_3d_network(volumes: Path, tmp_path: Path) -> None:

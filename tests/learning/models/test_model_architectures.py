@@ -134,6 +134,19 @@ def test_number_of_batch_norms(name: str, norms: int) -> None:
     assert sum(isinstance(layer, nn.BatchNorm2d) for layer in network.modules()) == norms
 
 
+@pytest.mark.parametrize("name", ["mri-cnn", "resnet-small", "resnet18"])
+def test_group_norm_leaves_no_buffers_and_mixes_no_images(name: str) -> None:
+    shape, options = (3, 32, 32), {"norm": "group"}
+    network = build(name, shape=shape, classes=2, options=options, seed=0).train()
+    batch = build(name, shape=shape, classes=2, options={}, seed=0)
+
+    assert not dict(network.named_buffers())
+    assert [p.shape for p in network.parameters()] == [p.shape for p in batch.parameters()]
+    images = torch.randn(3, *shape, generator=torch.Generator().manual_seed(0))
+    alone = torch.cat([network(image.unsqueeze(0)) for image in images])
+    torch.testing.assert_close(network(images), alone, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["resnet-small", "resnet18"])
 def test_resnets_start_with_kaiming_normal_weights_and_zero_biases(name: str) -> None:
     network = build(name, shape=(1, 32, 32), classes=10, options={}, seed=0)

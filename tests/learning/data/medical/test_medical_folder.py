@@ -330,6 +330,22 @@ def test_a_patient_is_never_in_train_and_test(folder: Path) -> None:
     assert dataset(folder, image_mode="rgb", image_size=8).shape == (3, 8, 8)
 
 
+def test_a_patient_in_train_and_test_is_left_out_of_train_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    patients = {"train/ill": "ABC", "train/well": "DEF", "test/ill": "CX", "test/well": "Y"}
+    for name, numbers in patients.items():
+        for place, number in enumerate(numbers):
+            made = dicom_image(grey(20 * place), PatientID=number)
+            save(made, tmp_path / name / f"{place}")
+    save(dicom_image(grey(250)), tmp_path / "val" / "ill" / "0")
+    found = dataset(tmp_path, image_size=4)
+    assert found.classes == ("ill", "well")
+    assert (len(found.train), len(found.test)) == (5, 3)
+    assert found.train.labels.tolist() == [0, 0, 1, 1, 1]
+    assert "1 images of train/ left out: their patient or a copy is in test/" in caplog.text
+
+
 def test_added_patients_move_nobody_out_of_the_held_out_set(folder: Path) -> None:
     held_out = HeldOut(bytes(32))
     before = dataset(folder, image_size=4, test_fraction=0.4, held_out=held_out)
@@ -352,7 +368,7 @@ def test_added_patients_move_nobody_out_of_the_held_out_set(folder: Path) -> Non
 def test_images_to_predict_have_the_features_of_training(folder: Path, refusal: Refusal) -> None:
     trained = read(folder)
     names, features = read_unlabelled_images([folder], SLICE)
-    assert names == tuple(sorted(p.relative_to(folder).as_posix() for p in folder.rglob("0*")))
+    assert names == tuple(map(str, sorted(folder.rglob("0*"))))
     np.testing.assert_array_equal(features, trained.examples.features)
     one = folder / "Müller 1" / "00000003"
     names, features = read_unlabelled_images([one], SLICE)

@@ -1,0 +1,301 @@
+"""The privacy ledger: every release counts once, whatever is killed, restored or reset."""
+
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from client_app.hospital.hospital import Hospital
+from client_app.hospital.local_training import LocalTraining
+from client_app.hospital.privacy.spending import total_epsilon
+from client_app.state.privacy.ledger import PrivacyLedger, Totals
+from client_app.state.privacy.ledger_file import LedgerError, LedgerFile, open_ledger_file
+from client_app.state.reset import reset_experiments
+from client_app.state.sqlite_store import SqliteStore
+from protocol.messages import Refusal, RefusalCode, Trained, decode_signed_reply
+from protocol.model_bytes import ModelState
+from tests.client_app.small_hospital import (
+    EVERY_LEG_AGGREGATES,
+    IDENTITIES,
+    NAME,
+    OPEN_POLICY,
+    PARTITIONS,
+    ROSTER,
+    TRAINING,
+    Policy,
+    descriptor,
+    leg,
+    model,
+    set_up,
+)
+
+NOISE: dict[str, Any] = {
+    "privacy-unit": "patient",
+    "noise-multiplier": 8.0,
+    "nominal-patients": 8,
+    "batch-size": 0,
+}
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing in the agent catches it."""
+
+
+class Site:
+    """A hospital whose agent can be killed: all that survives is on the disk."""
+
+    def __init__(self, folder: Path, **policy: Any) -> None:
+        self.folder, self._policy = folder, policy
+        self.store: SqliteStore
+        self.hospital: Hospital
+        self.start()
+
+    def start(self) -> None:
+        self.store = SqliteStore(self.folder / "memory.sqlite")
+        self.file = open_ledger_file(self.folder / "ledger")
+        self.hospital = Hospital(
+            NAME,
+            PARTITIONS[NAME],
+            self.store,
+            identity=IDENTITIES[NAME],
+            roster=ROSTER,
+            policy=Policy.parse(OPEN_POLICY | self._policy, source="test"),
+            privacy_file=self.file,
+        )
+
+    def agree(self, experiment: str = "e1", **training: Any) -> None:
+        agreed = descriptor(
+            experiment=experiment, training=TRAINING | NOISE | training, **EVERY_LEG_AGGREGATES
+        )
+        assert not isinstance(self.ask(set_up(agreed)), Refusal)
+
+    def ask(self, request: bytes) -> Any:
+        return decode_signed_reply(self.hospital.answer(request))
+
+    def train(self, number: int = 1, experiment: str = "e1") -> Any:
+        return self.ask(asked(number, experiment))
+
+    def restart(self) -> None:
+        self.store.close()
+        self.start()
+
+    def totals(self) -> Totals:
+        return PrivacyLedger(self.store, self.file).totals()
+
+    def epsilon(self) -> float:
+        return total_epsilon(self.totals().everything, 1e-5)
+
+
+def asked(number: int = 1, experiment: str = "e1") -> bytes:
+    return leg(model(), leg=number, recipient=None, experiment=experiment)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    site.store.close()
+
+
+def exact_epsilon(mu: float, delta: float = 1e-5) -> float:
+    def excess(eps: float) -> float:
+        return float(
+            norm.cdf(mu / 2 - eps / mu) - math.exp(eps) * norm.cdf(-mu / 2 - eps / mu) - delta
+        )
+
+    return float(brentq(excess, 1e-6, 200, xtol=1e-10))
+
+
+def test_epsilon_is_exact_over_several_experiments(site: Site) -> None:
+    """Legs have two rounds, each of which is a release."""
+    for experiment, multiplier, legs in (("e1", 8.0, 3), ("e2", 5.0, 1), ("e3", 20.0, 2)):
+        site.agree(experiment, **{"noise-multiplier": multiplier})
+        for number in range(1, legs + 1):
+            assert isinstance(site.train(number, experiment), Trained)
+
+    exact = exact_epsilon(math.sqrt(6 / 8**2 + 2 / 5**2 + 4 / 20**2))
+    assert exact <= site.epsilon() <= exact * 1.001
+    assert site.totals().spent == {
+        "e1": ((8.0, 1.0, 6),),
+        "e2": ((5.0, 1.0, 2),),
+        "e3": ((20.0, 1.0, 4),),
+    }
+
+
+def test_legs_without_noise_are_counted_too(site: Site) -> None:
+    site.agree(**{"privacy-unit": "none", "noise-multiplier": 0.0})
+    site.train()
+
+    assert site.totals().spent == {"e1": ((0.0, 1.0, 1),)}
+
+
+def _torn(self: LedgerFile, line: Any) -> None:
+    with self._path.open("ab") as file:
+        file.write(line.to_bytes()[:40])
+    raise Killed
+
+
+def _after_the_line(self: LedgerFile, line: Any) -> None:
+    _append(self, line)
+    raise Killed
+
+
+def _killed(*arguments: Any, **named: Any) -> None:
+    raise Killed
+
+
+_append = LedgerFile.append
+MOMENTS: dict[str, tuple[type, str, Callable[..., Any]]] = {
+    "before the line": (LedgerFile, "append", _killed),
+    "within the line": (LedgerFile, "append", _torn),
+    "after the line": (LedgerFile, "append", _after_the_line),
+    "while it trains": (
+        LocalTraining,
+        "train_patients",
+        _killed,
+    ),
+    "before the answer is stored": (Hospital, "_complete", _killed),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_leg_that_is_repeated_after_a_kill_counts_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch, moment: str, times: int
+) -> None:
+    site.agree()
+    site.train(1)
+    owner, name, conduct = MOMENTS[moment]
+    for _ in range(times):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, name, conduct)
+            with suppress(Killed):
+                site.train(2)
+        site.restart()
+
+    assert isinstance(site.train(2), Trained)
+    assert site.totals().spent == {"e1": ((8.0, 1.0, 4),)}
+    site.restart()
+    assert isinstance(site.train(2), Trained)  # the answer already given costs nothing
+    assert len(site.file.lines) == site.totals().lines == 2
+
+
+def test_a_request_that_fails_counts_even_if_another_follows(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.agree()
+    with monkeypatch.context() as patch:
+        patch.setattr(Hospital, "_complete", _killed)
+        with suppress(Killed):
+            site.train(1)
+    site.restart()
+
+    assert isinstance(site.train(2), Trained)
+    assert site.totals().spent == {"e1": ((8.0, 1.0, 4),)}
+
+
+def restored(site: Site, what: str, legs: int) -> None:
+    """Put one of the two files back to what it was before so many legs."""
+    path = site.folder / what
+    site.agree()
+    site.train(1)
+    site.store.close()
+    shutil.copy(path, site.folder / "backup")
+    site.start()
+    for number in range(2, 2 + legs):
+        site.train(number)
+    site.store.close()
+    shutil.copy(site.folder / "backup", path)
+    site.start()
+
+
+@pytest.mark.parametrize(("what", "legs"), [("memory.sqlite", 2), ("ledger", 1), ("ledger", 3)])
+def test_a_restored_ledger_stops_the_agent(site: Site, what: str, legs: int) -> None:
+    restored(site, what, legs)
+
+    refusal = site.train(5)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is RefusalCode.ROLLED_BACK
+
+
+@pytest.mark.parametrize("what", ["memory.sqlite", "ledger"])
+def test_after_a_reset_the_agent_serves_and_nothing_is_forgotten(site: Site, what: str) -> None:
+    restored(site, what, 2)
+    site.train(5)
+    reset_experiments(site.store, IDENTITIES[NAME], site.file)
+    site.restart()
+
+    site.agree("e2")
+    assert isinstance(site.train(1, "e2"), Trained)
+    assert site.totals().spent == {"e1": ((8.0, 1.0, 6),), "e2": ((8.0, 1.0, 2),)}
+
+
+def test_a_changed_line_is_noticed(site: Site) -> None:
+    site.agree()
+    site.train(1)
+    site.train(2)
+    path = site.folder / "ledger"
+    path.write_bytes(path.read_bytes().replace(b"8.0", b"9.0", 1))
+
+    with pytest.raises(LedgerError, match="line 2 does not follow"):
+        LedgerFile(path)
+
+
+def test_past_the_budget_models_go_on_as_they_came(tmp_path: Path) -> None:
+    site = Site(tmp_path, **{"max-epsilon": 1.2})
+    agreed = descriptor(
+        rounds=4, training=TRAINING | NOISE | {"noise-multiplier": 12.0}, **EVERY_LEG_AGGREGATES
+    )
+    site.ask(set_up(agreed))
+    first = site.train(1)
+    earlier = site.totals()
+    # Another experiment spends the rest.
+    PrivacyLedger(site.store, site.file).charge(b"x" * 32, "e0", 1, [(3.0, 1.0, 1)])
+
+    last = site.train(2)
+
+    assert not first.untrained
+    assert last.untrained
+    came = model().parameters
+    trained, sent = (ModelState.from_bytes(reply.payload).parameters for reply in (first, last))
+    assert all((sent[name] == came[name]).all() for name in came)
+    assert any((trained[name] != came[name]).any() for name in came)
+    assert site.totals().spent["e1"] == earlier.spent["e1"]
+    site.store.close()
+
+
+@pytest.mark.parametrize(
+    ("training", "is_refused"),
+    [
+        ({"privacy-unit": "none", "noise-multiplier": 0.0}, True),
+        ({"noise-multiplier": 0.0}, True),
+        ({"noise-multiplier": 1e-300}, True),
+        ({"noise-multiplier": 2.0}, True),
+        ({"noise-multiplier": 100.0}, False),
+    ],
+    ids=["no unit", "no noise", "next to none", "too little", "enough"],
+)
+def test_a_study_may_ask_for_more_privacy_than_the_policy_and_never_for_less(
+    tmp_path: Path, training: dict[str, Any], is_refused: bool
+) -> None:
+    site = Site(tmp_path, **{"max-epsilon": 8.0})
+    reply = site.ask(set_up(descriptor(training=TRAINING | NOISE | training)))
+
+    assert isinstance(reply, Refusal) == is_refused
+    if is_refused:
+        assert reply.code is RefusalCode.AGAINST_POLICY
+    site.store.close()
+
+
+def test_the_audit_log_has_epsilon(site: Site) -> None:
+    site.agree()
+    site.train(1)
+
+    line = site.store.audit_lines()[-1].decode()
+    assert f'"epsilon":{round(site.epsilon(), 6)}' in line
