@@ -18,7 +18,7 @@ from client_app.final_models.model_folder import FinalModels
 from client_app.hospital_folder import HospitalFolder
 
 logger = logging.getLogger("feddc.agent")
-_LOWEST_PRIORITY = 19
+_LOW_PRIORITY = 10
 _FIRST_TO_GO = "500"
 _END_SECONDS = 2.0
 
@@ -81,7 +81,7 @@ class EvaluationRunner:
             )
         child = self._child
         with suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, child.pid, _LOWEST_PRIORITY)
+            os.setpriority(os.PRIO_PROCESS, child.pid, _LOW_PRIORITY)
             Path(f"/proc/{child.pid}/oom_score_adj").write_text(_FIRST_TO_GO)
         _, errors = child.communicate()
         if self._stopped:

@@ -214,9 +214,18 @@ def _security(facts: CardFacts) -> str:
     )
     return (
         "Patients' data never left their hospital. Models were handed over sealed for their "
-        f"recipient; in aggregations {aggregation}. No noise was added for differential privacy: "
-        "records may be reconstructed from a model."
+        f"recipient; in aggregations {aggregation}. {_noise(facts)}"
     )
+
+
+def _noise(facts: CardFacts) -> str:
+    algorithm, training = facts.settings.algorithm, facts.settings.training
+    if algorithm.target_epsilon:
+        return f"Noise was added for differential privacy: ε = {algorithm.target_epsilon:g}."
+    if training.noise_multiplier:
+        multiplier = f"{training.noise_multiplier:g}"
+        return f"Noise was added for differential privacy: noise multiplier {multiplier}."
+    return "No noise was added for differential privacy: records may be reconstructed from a model."
 
 
 def _files(facts: CardFacts) -> str:

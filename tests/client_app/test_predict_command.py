@@ -195,7 +195,7 @@ def nothing_there(folder: Path) -> list[Path]:
         (nothing_there, ["missing.csv", "gone.csv"]),
     ],
 )
-def test_bad_input_is_one_line_without_cells_and_code_2(
+def test_bad_input_is_a_line_each_without_cells_and_code_2(
     inputs: Callable[[Path], list[Path]],
     said: list[str],
     enrolled: Enrolled,
@@ -206,7 +206,7 @@ def test_bad_input_is_one_line_without_cells_and_code_2(
     assert done.exit_code == 2
     for text in said:
         assert text in done.stderr
-    assert done.stderr.count("\n") == 1
+    assert done.stderr.count("\n") == len(said)
     assert "old" not in done.stderr
 
 
