@@ -7,7 +7,10 @@ first turn) take turns, so that a busy moment of the machine affects both. The s
 varies by up to a factor of two with the memory layout of its process, so each task is measured in
 several pairs of new processes. Results are medians over all turns; `vs_loop_at_best` compares the
 fastest turns. Ray is `feddc simulate` with this project's ServerApp and ClientApp, without
-envelopes; its fastest leg counts, without the start of Ray.
+envelopes; its fastest leg counts, without the start of Ray. Two figures are ratios of processor
+time on one thread, which other work on the machine hardly changes: `vs_bmm`, the MLP with SGD
+against a step written by hand with torch.bmm, and `radon`'s `vs_direct`, an aggregation of 441
+linear models against the pure function.
 
     python -m benchmarks.engine [--tasks linear mlp] [--pairs 3] [--turns 3] [--no-ray] [--json]
 """
@@ -25,11 +28,12 @@ from statistics import median
 from typing import Any
 
 NAMES = ("linear", "mlp", "mnist-cnn", "mri-cnn", "resnet-small")
+RADON = "radon"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--tasks", nargs="+", choices=NAMES, default=NAMES)
+    parser.add_argument("--tasks", nargs="+", choices=(*NAMES, RADON), default=(*NAMES, RADON))
     parser.add_argument("--pairs", type=int, default=3, help="of processes, for each task")
     parser.add_argument("--turns", type=int, default=3, help="of each process")
     parser.add_argument("--no-ray", action="store_true", help="leave out Flower's simulation")
@@ -39,10 +43,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="feddc-benchmark-") as name:
         folder = Path(name)
         for task in arguments.tasks:
-            result[task] = _compared(task, folder, arguments.pairs, arguments.turns)
+            result[task] = (
+                _compared(task, folder, arguments.pairs, arguments.turns) if task != RADON else {}
+            )
+            if task in (RADON, "mlp"):
+                with _contender(_one_thread, task, folder / f"{task}-one-thread") as measure:
+                    result[task] |= {name: _short(value) for name, value in measure().items()}
             print(f"{task}: {result[task]}", file=sys.stderr, flush=True)  # it takes minutes
         if not arguments.no_ray:
-            for task in arguments.tasks:
+            for task in (task for task in arguments.tasks if task != RADON):
                 ray = _on_ray(task, folder / f"ray-{task}")
                 result[task]["flower_ray_client_rounds_per_s"] = _short(ray)
                 rate = result[task]["client_rounds_per_s"]
@@ -134,6 +143,17 @@ def _loop(pipe: Connection, name: str, folder: Path) -> None:
                 rates[threads] = loop.client_rounds_per_s(it.loop_rounds)
             torch.set_num_threads(max(rates, key=rates.__getitem__))
         pipe.send(loop.client_rounds_per_s(it.loop_rounds))
+
+
+def _one_thread(pipe: Connection, name: str, folder: Path) -> None:
+    import torch
+
+    from benchmarks.support.one_thread import mlp_vs_bmm, radon_vs_direct
+
+    torch.set_num_threads(1)
+    measure = radon_vs_direct if name == RADON else mlp_vs_bmm
+    for _ in _asked(pipe):
+        pipe.send(measure(folder, turns=5))
 
 
 def _asked(pipe: Connection) -> Iterator[None]:

@@ -46,7 +46,11 @@ def run(
         list[str] | None, typer.Argument(help="Experiments or ablations, see `feddc lab list`.")
     ] = None,
     preset: Annotated[
-        str, typer.Option(help="laptop: minutes on two cores; full: the paper's sizes.")
+        str,
+        typer.Option(
+            help="laptop: a demonstration of minutes; desk: the paper's regime, 5 minutes to "
+            "hours on two cores; full: the paper's sizes."
+        ),
     ] = "laptop",
     methods: Annotated[
         str | None, typer.Option(help="Methods to compare, comma-separated; default: all.")
@@ -79,6 +83,12 @@ def run(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Concurrent trainings; default: one per core.")
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="Train on a running Ray cluster; auto: this machine's."
+        ),
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Compare all methods on experiments of the paper, or on your own data.
@@ -98,7 +108,11 @@ def run(
         assignments=settings,
         run_dir=run_dir,
     )
-    raise typer.Exit(run_all(requests, run_dir=run_dir, workers=workers, json_output=json_output))
+    if ray and workers:
+        raise typer.BadParameter("--workers is for this machine: a Ray cluster has its own size")
+    raise typer.Exit(
+        run_all(requests, run_dir=run_dir, workers=workers, json_output=json_output, ray=ray)
+    )
 
 
 @app.command()
@@ -191,19 +205,39 @@ def dashboard(
 @app.command(cls=_EXAMPLES)
 def bound(
     hospitals: Annotated[int, typer.Option(help="Members of the study, m.")],
-    examples: Annotated[int, typer.Option(help="Training examples per hospital, n.")],
+    examples: Annotated[int | None, typer.Option(help="Training examples per hospital, n.")] = None,
     epsilon: Annotated[float, typer.Option(help="Largest accepted error ε.")] = 0.05,
     delta: Annotated[float, typer.Option(help="Probability δ of a larger error.")] = 0.01,
     daisy_period: Annotated[int, typer.Option(help="Rounds between hand-overs, d.")] = 1,
+    parameters: Annotated[
+        int | None, typer.Option(help="Parameters of the model, to check the conditions.")
+    ] = None,
+    radon_iterations: Annotated[int, typer.Option(help="Iterations h of the Radon point.")] = 1,
+    visits: Annotated[
+        int | None, typer.Option(help="Hospitals to visit, k; default: from n, ε and δ.")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds of a chain; default: the bound as printed.")
+    ] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Folder for the two figures of the analysis.")
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
-    """Compute the smallest aggregation period that Proposition 5 of the paper requires."""
+    """Compute how long chains must be: Proposition 5 of the paper, as printed and corrected."""
     from lab.commands.bound_command import question_of, show_bound  # imports matplotlib
 
-    question = question_of(hospitals, examples, epsilon, delta, daisy_period)
+    question = question_of(
+        hospitals,
+        examples,
+        epsilon,
+        delta,
+        daisy_period,
+        parameters=parameters,
+        iterations=radon_iterations,
+        visits=visits,
+        rounds=rounds,
+    )
     show_bound(question, figures=figures, json_output=json_output)
 
 

@@ -166,7 +166,8 @@ def _options(
     standardise: bool = True,
     held_out: HeldOut | None = None,
 ) -> DataOptions:
-    if local.dataset in _OF_ONE_SIZE and (local.image_size or local.image_mode != "auto"):
+    resized = local.image_size and local.dataset != "cifar10"  # which takes 16 and 8
+    if local.dataset in _OF_ONE_SIZE and (resized or local.image_mode != "auto"):
         raise DataError(
             f"image-size and image-mode have no effect on dataset = {local.dataset}: leave them out"
         )

@@ -29,6 +29,19 @@ class ClassCounts:
     correct: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class BinaryMetrics:
+    """Figures for two classes, of which the second (label 1) is the finding.
+
+    Sensitivity and specificity are those of the model's own decision. AUC is the probability that
+    an example with the finding has the larger score than one without; ties count half.
+    """
+
+    auc: float
+    sensitivity: float
+    specificity: float
+
+
 def evaluate(module: nn.Module, features: Tensor, labels: Tensor, loss: Loss) -> Metrics:
     """Evaluate in eval mode: BatchNorm uses its running statistics, not the test batch's."""
     outputs = outputs_of(module, features)
@@ -53,6 +66,29 @@ def count_correct(
         return tuple(np.bincount(chosen.cpu().numpy(), minlength=classes).tolist())
 
     return ClassCounts(float(loss_of(loss, outputs, labels)), counted(labels), counted(right))
+
+
+@torch.no_grad()
+def evaluate_binary(module: nn.Module, features: Tensor, labels: Tensor) -> BinaryMetrics | None:
+    """Evaluate in eval mode; None where the examples do not have exactly the labels 0 and 1."""
+    if torch.unique(labels).tolist() != [0, 1]:
+        return None
+    outputs = outputs_of(module, features)
+    if outputs.shape[-1] > 2:
+        return None
+    scores = outputs[:, 0] if outputs.shape[-1] == 1 else outputs[:, 1] - outputs[:, 0]
+    found = labels == 1
+    with_finding = scores[found].sort().values
+    without = scores[~found].sort().values
+    below = torch.searchsorted(without, with_finding, right=False)
+    up_to = torch.searchsorted(without, with_finding, right=True)
+    wins = (below + up_to).to(torch.float64).sum() / 2
+    predicted = predictions(outputs) == 1
+    return BinaryMetrics(
+        auc=float(wins / (len(with_finding) * len(without))),
+        sensitivity=float(predicted[found].to(torch.float64).mean()),
+        specificity=float((~predicted[~found]).to(torch.float64).mean()),
+    )
 
 
 @torch.no_grad()

@@ -161,13 +161,13 @@ class LocalSettings(SettingsGroup):
         "pixels per side of an image; 0: the data set's own",
         ge=0,
         le=1024,
-        advice="For `brain-mri` (0: 150), `chest-xray` (128) and `image-folder` (128). The other "
-        "image sets keep their size.",
+        advice="For `brain-mri` (0: 150), `chest-xray` (128), `image-folder` (128) and `cifar10` "
+        "(32; 16 or 8 are means of pixels). The other image sets keep their size.",
     )
     image_mode: Literal["auto", "grey", "rgb"] = setting(
         "auto",
         "colour channels of an image",
-        advice="For the same three. `auto`: grey for `brain-mri` and `chest-xray`, and for a "
+        advice="For the first three. `auto`: grey for `brain-mri` and `chest-xray`, and for a "
         "folder in which all images are grey.",
     )
     label_column: str = setting(

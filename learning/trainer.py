@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from . import optimizers
 from .data import Examples
 from .losses import loss_of, predictions, probabilities
-from .metrics import ClassCounts, Metrics, count_correct, evaluate, outputs_of
+from .metrics import (
+    BinaryMetrics,
+    ClassCounts,
+    Metrics,
+    count_correct,
+    evaluate,
+    evaluate_binary,
+    outputs_of,
+)
 from .models import ModelError, build
 from .optimizers import OptimizerSpec
 from .settings import TrainingSettings
@@ -101,6 +109,10 @@ class Network:
 
     def evaluate(self, features: Tensor, labels: Tensor) -> Metrics:
         return evaluate(self.module, features, labels, self.settings.loss)
+
+    def evaluate_binary(self, features: Tensor, labels: Tensor) -> BinaryMetrics | None:
+        """Return AUC, sensitivity and specificity where there are two classes."""
+        return evaluate_binary(self.module, features, labels)
 
     def count_correct(self, features: Tensor, labels: Tensor, classes: int) -> ClassCounts:
         return count_correct(self.module, features, labels, self.settings.loss, classes)

@@ -9,7 +9,10 @@ import typer
 from lab.experiments import ExperimentError, ablation_names
 from lab.results.ablation_blocks import with_blocks
 from lab.results.origin import Results
-from lab.results.page import page
+from lab.results.page import page, stem
+from lab.results.plots.bound_plot import PAPER as PAPERS_BOUND
+from lab.results.plots.bound_plot import draw_bounds
+from lab.results.plots.forest_plot import draw_forest
 from lab.results.plots.readme_plot import EXPERIMENT as README_EXPERIMENT
 from lab.results.plots.readme_plot import draw_readme_plot, readme_curves
 from lab.sweep import RunFolder
@@ -25,6 +28,7 @@ def report(runs: list[Path], docs: Path) -> int:
         for run in runs:
             _copy_results(RunFolder.open(run), docs / "results")
         written = [*write_pages(docs), *write_readme_plot(docs / "results")]
+        written += [*write_forests(docs), *draw_bounds(PAPERS_BOUND, docs / "results")]
     except ExperimentError as error:
         typer.echo(f"feddc: {error}", err=True)
         return 2
@@ -52,12 +56,32 @@ def write_readme_plot(place: Path) -> list[Path]:
     return [place / README_PLOT]
 
 
-def pages(docs: Path) -> dict[str, str]:
-    """Return the text of each page by its file name."""
+def write_forests(docs: Path) -> list[Path]:
+    """Draw the paired differences of each page."""
+    found = _results(docs)
+    place = docs / "results"
+    groups = {
+        RESULTS_PAGE: [result for result in found if not _is_ablation(result)],
+        ABLATIONS_PAGE: [result for result in found if _is_ablation(result)],
+    }
+    return [
+        draw_forest(group, place / f"forest-{name.removesuffix('.md')}.png")
+        for name, group in groups.items()
+        if group
+    ]
+
+
+def _results(docs: Path) -> list[Results]:
     files = sorted((docs / "results").glob("*.json"))
     found = [json.loads(path.read_text("utf-8")) for path in files]
     if not found:
         raise ExperimentError(f"{docs / 'results'} has no results: name finished runs")
+    return found
+
+
+def pages(docs: Path) -> dict[str, str]:
+    """Return the text of each page by its file name."""
+    found = _results(docs)
     ablations = {result["experiment"]: result for result in found if _is_ablation(result)}
     made = {RESULTS_PAGE: page([result for result in found if not _is_ablation(result)])}
     ablations_page = docs / ABLATIONS_PAGE
@@ -75,16 +99,18 @@ def _copy_results(folder: RunFolder, place: Path) -> None:
     if not folder.results_path.is_file():
         raise ExperimentError(f"{folder.path} is not finished: it has no results.json")
     results = folder.read("results.json")
-    name = results["experiment"]
-    kept = readme_curves(folder.read("curves.json")["curves"]) if name == README_EXPERIMENT else []
+    is_readmes = stem(results) == README_EXPERIMENT
+    kept = readme_curves(folder.read("curves.json")["curves"]) if is_readmes else []
     there = [plot.name for plot in sorted(folder.path.glob("*.png"))]
     usual = [plot for plot in there if plot == "variants.png"] or there[:1]
+    if results["preset"] != "laptop":
+        usual = there
     wanted = folder.request().experiment.plots
     plots = [plot for plot in wanted if plot in there] or usual
     place.mkdir(parents=True, exist_ok=True)
     for plot in plots:
-        shutil.copy(folder.path / plot, place / f"{name}-{plot}")
-    RunFolder(place).write(f"{name}.json", results | {"plots": plots})
+        shutil.copy(folder.path / plot, place / f"{stem(results)}-{plot}")
+    RunFolder(place).write(f"{stem(results)}.json", results | {"plots": plots})
     if kept:
         (place / README_CURVES).parent.mkdir(exist_ok=True)
         RunFolder(place).write(README_CURVES, {"curves": kept})

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 import click
 import typer
@@ -18,6 +19,7 @@ from lab.results.result import results
 from lab.results.table import show
 from lab.sweep import Record, Request, RunFolder, Stopped, SweepPlan, sweep
 from lab.sweep.pool import INPUT_ERRORS, SweepFailed
+from lab.sweep.ray_pool import ray_pool
 from lab.sweep.ready import ready
 from lab.sweep.sweep import left
 from lab.sweep.sweep_progress import shown_progress
@@ -38,7 +40,7 @@ def requests_of(
 ) -> list[Request]:
     """Build the requests from the options; wrong options are usage errors."""
     if preset not in get_args(PresetName):
-        raise click.UsageError(f"--preset must be laptop or full, got {preset!r}")
+        raise click.UsageError(f"--preset must be laptop, desk or full, got {preset!r}")
     only = tuple(name.strip() for name in (methods or "").split(",") if name.strip())
     if methods is not None and not only:
         raise click.UsageError("--methods is empty: leave it out to compare all")
@@ -56,14 +58,21 @@ def requests_of(
             experiments = [load_experiment(name) for name in dict.fromkeys(names)]
         if run_dir is not None and len(experiments) > 1:
             raise click.UsageError("--run-dir is for one experiment at a time")
-        name: PresetName = "full" if preset == "full" else "laptop"
+        name = cast(PresetName, preset)
+        for experiment in experiments:
+            experiment.preset(name)
         return [Request(experiment, name, only, seeds) for experiment in experiments]
     except (ExperimentError, *INPUT_ERRORS) as error:
         raise click.UsageError(str(error)) from error
 
 
 def run_all(
-    requests: list[Request], *, run_dir: Path | None, workers: int | None, json_output: bool
+    requests: list[Request],
+    *,
+    run_dir: Path | None,
+    workers: int | None,
+    json_output: bool,
+    ray: str | None = None,
 ) -> int:
     """Run the comparisons one after the other; return the exit code."""
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -71,13 +80,20 @@ def run_all(
     made = []
     try:
         plans = [ready(request) for request in requests]
-        with shown_progress(errors) as watch, leg_by_leg() as stop:
+        with (
+            shown_progress(errors) as watch,
+            leg_by_leg() as stop,
+            ray_pool(ray) if ray else nullcontext() as cluster,
+        ):
+            if cluster is not None:
+                for plan in plans:
+                    cluster.check(plan)
             for plan in plans:
                 watch.expect(plan, *left(plan, {}))
             for plan in plans:
                 folder = RunFolder.for_request(plan.request, run_dir)
                 with folder.used_for(plan.request):
-                    sweep(plan, folder, watcher=watch, stop=stop, workers=workers)
+                    sweep(plan, folder, watcher=watch, stop=stop, workers=workers, cluster=cluster)
                     made.append(write(plan, folder))
     except (ExperimentError, *INPUT_ERRORS) as error:
         typer.echo(f"feddc: {error}", err=True)

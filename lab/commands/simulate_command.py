@@ -1,6 +1,7 @@
 """`feddc simulate`: run FedDC on simulated hospitals."""
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,6 +90,14 @@ def simulate(
         int | None,
         typer.Option(min=1, help="CPUs Ray may use; default: all.", rich_help_panel=_OUTPUT),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A running Ray cluster to use, like RAY_ADDRESS; default: a private Ray.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None,
     json_output: Annotated[
         bool, typer.Option("--json", help="Print one JSON line.", rich_help_panel=_OUTPUT)
     ] = False,
@@ -117,6 +126,8 @@ def simulate(
         "run-dir": None if run_dir is None else str(run_dir),
     }
     values = merged({key: value for key, value in options.items() if value is not None}, settings)
+    if ray is not None:
+        os.environ["RAY_ADDRESS"] = ray  # of this process and of those it starts
     raise typer.Exit(_run(values, cpus=cpus, json_output=json_output, verbose=verbose))
 
 

@@ -24,7 +24,9 @@ from torch import Tensor
 from lab.flower.in_process import InProcessGrid
 from learning.settings import TrainingSettings
 from operation.config import Scalar
-from protocol.model_bytes import ModelState
+from protocol.model_bytes import Arrays, ModelState
+from strategies.aggregators.geometric_median import GeometricMedian
+from strategies.aggregators.radon import RadonPoint
 from strategies.identifiers import Position, cohort_node
 from strategies.wrapped.adapter import Contribution, Wrapped
 from strategies.wrapped.requirements import least_hospitals, least_models
@@ -38,6 +40,8 @@ _OF_THE_MEAN = (FedAvg, FedProx, FedAvgM, FedAdam, FedYogi, FedAdagrad)
 _FLOWERS_MEAN_OF_METRICS = FedAvg().train_metrics_aggr_fn
 # Strategies whose aggregate is that mean, without state of their own.
 _THE_MEAN = (FedAvg, FedProx)
+# Strategies that aggregate a table of models; a subclass may do more with messages.
+_OF_POINTS = (RadonPoint, GeometricMedian)
 
 
 class Diverged(RuntimeError):
@@ -49,8 +53,9 @@ class Aggregation:
 
     Converting hundreds of models to Flower messages takes longer than training them. A strategy
     that needs only their mean therefore gets one message with the mean, and a strategy that returns
-    the mean is not called at all. With `own_init` the first aggregation passes the models one by
-    one, because the strategy adapter handles independent first models separately.
+    the mean is not called at all. This project's own (Radon point, geometric median) get the stack
+    as a table with a row for each model. With `own_init` the first aggregation passes the models
+    one by one, because the strategy adapter handles independent first models separately.
     """
 
     def __init__(
@@ -73,6 +78,7 @@ class Aggregation:
             type(strategy) in _OF_THE_MEAN
             and getattr(strategy, "train_metrics_aggr_fn", None) is _FLOWERS_MEAN_OF_METRICS
         )
+        self._takes_points = type(strategy) in _OF_POINTS
         self.one_by_one = own_init
         self.agreed = self._configure(np.arange(hospitals))
 
@@ -89,8 +95,16 @@ class Aggregation:
         metrics: LegMetrics,
     ) -> ModelState:
         """Return the aggregate of the leg's models, without models that are not finite."""
+        if self._takes_points and not self.one_by_one and not stack.buffers:
+            points = _points(stack, work.slots)
+            if np.isfinite(points).all():  # cheaper than looking at each tensor
+                return self.wrapped.aggregate_points(points, weights, {})
         usable = self._usable(stack, work)
         slots, hospitals, weights = work.slots[usable], work.hospitals[usable], weights[usable]
+        if self._takes_points and not self.one_by_one:
+            return self.wrapped.aggregate_points(
+                _points(stack, slots), weights, _mean_buffers(stack, slots, weights)
+            )
         losses, accuracies = (column[usable] for column in metrics.in_order())
         if self._takes_mean and not self.one_by_one:
             fractions = weights / weights.sum()
@@ -175,19 +189,28 @@ def _quiet_flower() -> Iterator[None]:
         logger.setLevel(level)
 
 
+def _points(stack: Stack, slots: Positions) -> NDArray[np.float64]:
+    """Return the models' parameters as rows, in roster order."""
+    columns = [tensor.flatten(1) for tensor in stack.parameters.values()]
+    return torch.cat(columns, dim=1).cpu().numpy()[slots].astype(np.float64)
+
+
 def _mean(stack: Stack, slots: Positions, fractions: NDArray[np.float64]) -> ModelState:
     """Return the weighted mean; buffers are averaged in float64 and counters stay integers."""
-    parameters = {n: _average(t, slots, fractions) for n, t in stack.parameters.items()}
-    buffers = {}
+    parameters = {
+        name: _average(tensor, slots, fractions).cpu().numpy()
+        for name, tensor in stack.parameters.items()
+    }
+    return ModelState(parameters, _mean_buffers(stack, slots, fractions))
+
+
+def _mean_buffers(stack: Stack, slots: Positions, weights: NDArray[np.float64]) -> Arrays:
+    buffers: Arrays = {}
     for name, tensor in stack.buffers.items():
-        mean = _average(tensor, slots, fractions, torch.float64)
-        buffers[name] = (mean if tensor.is_floating_point() else mean.round()).to(tensor.dtype)
-    return ModelState(
-        *(
-            {name: tensor.cpu().numpy() for name, tensor in part.items()}
-            for part in (parameters, buffers)
-        )
-    )
+        mean = _average(tensor, slots, weights / weights.sum(), torch.float64)
+        whole = mean if tensor.is_floating_point() else mean.round()
+        buffers[name] = whole.to(tensor.dtype).cpu().numpy()
+    return buffers
 
 
 def _average(

@@ -19,7 +19,7 @@ from .outcome import History
 from .run_state import RunState
 
 _SECONDS_BETWEEN = 60.0
-_FORMAT = "feddc-lab-4"
+_FORMAT = "feddc-lab-5"
 # Settings that change where a run computes or writes, but not its result.
 _IRRELEVANT = ("run-dir", "device", "threads", "leg-timeout", "start-timeout", "sealed")
 

@@ -8,13 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lab.engine.backends.draws import draw_batches
 from learning.data import Examples
+from protocol.randomness import draw_batches
 
 from .routes import Positions
 
 _ROUNDS_AHEAD = 128
-_NUMBERS_AHEAD = 2**22
+_NUMBERS_AHEAD = 2**20  # marks in memory at once
 _BLOCKS = 4
 
 
@@ -44,9 +44,8 @@ class HospitalData:
             self.labels[position, : len(each)] = torch.from_numpy(each.labels).to(device)
         self._seed = training_seed
         self._whole_sets = bool((self.batch_sizes == self.sizes).all())
-        self._ahead = int(
-            np.clip(_NUMBERS_AHEAD // max(1, self.batch_sizes.sum()), 1, _ROUNDS_AHEAD)
-        )
+        self._equal_batches = bool((self.batch_sizes == self.batch_sizes[0]).all())
+        self._ahead = int(np.clip(_NUMBERS_AHEAD // max(1, self.sizes.sum()), 1, _ROUNDS_AHEAD))
         self._blocks: dict[int, NDArray[np.int64]] = {}
         self._drawing = Lock()
 
@@ -61,7 +60,9 @@ class HospitalData:
     def many(self, hospitals: Positions, round_: int) -> tuple[Tensor, Tensor]:
         """Return batches stacked as (hospitals, examples, …), padded to the longest batch."""
         who = torch.from_numpy(hospitals).to(self.labels.device)
-        longest = int(self.batch_sizes[hospitals].max())
+        longest = int(
+            self.batch_sizes[0] if self._equal_batches else self.batch_sizes[hospitals].max()
+        )
         if self._whole_sets:
             features, labels = self.features, self.labels
             if longest < labels.shape[1]:
@@ -74,7 +75,7 @@ class HospitalData:
     def weights(self, hospitals: Positions) -> Tensor | None:
         """Return the weight of each example of `many`; None where all batches have one size."""
         sizes = self.batch_sizes[hospitals]
-        if (sizes == sizes[0]).all():
+        if self._equal_batches or (sizes == sizes[0]).all():
             return None
         real = np.arange(sizes.max())[None, :] < sizes[:, None]
         return torch.from_numpy(real / sizes[:, None]).to(self.features.device, self.features.dtype)
@@ -97,11 +98,12 @@ class HospitalData:
         for size in np.unique(self.sizes):
             who = np.flatnonzero(self.sizes == size)
             batch = int(self.batch_sizes[who[0]])
-            table[:, who, :batch] = (
-                np.arange(batch)
-                if batch == size
-                else draw_batches(self._seed, who.tolist(), rounds, int(size), batch)
-            )
+            if batch == size:
+                table[:, who, :batch] = np.arange(batch)
+                continue
+            names = [(int(position), round_) for round_ in rounds for position in who]
+            drawn = draw_batches(self._seed, names, int(size), batch)
+            table[:, who, :batch] = drawn.reshape(len(rounds), len(who), batch)
         return table
 
 

@@ -18,19 +18,21 @@ class AggregateEvaluation:
     aggregations: int
     messages: int
     metrics: Metrics
+    held_out: Metrics | None = None
 
 
 @dataclass
 class History:
     """The course of a run.
 
-    `training` holds for each leg the rounds done and the hospitals' mean loss and accuracy on their
-    batches. `messages` counts models sent, in hand-overs and for aggregation. `clients` are the
-    metrics of each hospital's own model before the last aggregation. `held_out` and
-    `clients_held_out` are the same for the held-out data, where the caller asked for them.
+    `training` holds for each leg the rounds done, the hospitals' mean loss and accuracy on their
+    batches, and the lowest and highest accuracy of a hospital. `messages` counts models sent, in
+    hand-overs and for aggregation. `clients` are the metrics of each hospital's own model before
+    the last aggregation. `held_out` and `clients_held_out` are the same for the held-out data,
+    where the caller asked for them.
     """
 
-    training: list[tuple[int, float, float]] = field(default_factory=list)
+    training: list[tuple[int, float, float, float, float]] = field(default_factory=list)
     evaluations: list[AggregateEvaluation] = field(default_factory=list)
     clients: list[Metrics] = field(default_factory=list)
     held_out: Metrics | None = None
@@ -41,9 +43,10 @@ class History:
 
     def trained(self, leg: Leg, models: int, metrics: LegMetrics) -> None:
         """Record a leg that was trained."""
-        self.training.append(
-            (leg.last_round + 1, float(metrics.losses.mean()), float(metrics.accuracies.mean()))
-        )
+        accuracies = metrics.accuracies
+        figures = (metrics.losses.mean(), accuracies.mean(), accuracies.min(), accuracies.max())
+        loss, *accuracy = (float(figure) for figure in figures)
+        self.training.append((leg.last_round + 1, loss, accuracy[0], accuracy[1], accuracy[2]))
         self.messages += models
         if leg.ending is Ending.HAND_OVER:
             self.hand_overs += 1
@@ -52,8 +55,7 @@ class History:
 
     def latest(self) -> tuple[float, float]:
         """Return the last leg's mean loss and accuracy."""
-        _, loss, accuracy = self.training[-1]
-        return loss, accuracy
+        return self.training[-1][1], self.training[-1][2]
 
     @property
     def test_accuracy(self) -> float | None:
@@ -69,14 +71,24 @@ class History:
             | {
                 "training": [tuple(entry) for entry in state["training"]],
                 "evaluations": [
-                    AggregateEvaluation(**entry | {"metrics": Metrics(**entry["metrics"])})
+                    AggregateEvaluation(
+                        **entry
+                        | {
+                            "metrics": Metrics(**entry["metrics"]),
+                            "held_out": _metrics(entry["held_out"]),
+                        }
+                    )
                     for entry in state["evaluations"]
                 ],
                 "clients": [Metrics(**entry) for entry in state["clients"]],
-                "held_out": Metrics(**state["held_out"]) if state["held_out"] else None,
+                "held_out": _metrics(state["held_out"]),
                 "clients_held_out": [Metrics(**entry) for entry in state["clients_held_out"]],
             }
         )
+
+
+def _metrics(values: dict[str, float] | None) -> Metrics | None:
+    return Metrics(**values) if values else None
 
 
 @dataclass(frozen=True)

@@ -150,12 +150,13 @@ class RunState:
         if round_ - last < every and not is_last:
             return
         metrics = self._evaluator.evaluate(aggregate, last=is_last)
+        held_out = self._evaluator.held_out(aggregate)
         if is_last:
-            self.history.held_out = self._evaluator.held_out(aggregate)
+            self.history.held_out = held_out
         if metrics is not None:
             self.history.evaluations.append(
                 AggregateEvaluation(
-                    round_, self.history.aggregations, self.history.messages, metrics
+                    round_, self.history.aggregations, self.history.messages, metrics, held_out
                 )
             )
 

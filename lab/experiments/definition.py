@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from lab.engine import Backend
 from operation.config import Scalar, describe
 
-PresetName = Literal["laptop", "full"]
+PresetName = Literal["laptop", "desk", "full"]
 Values = dict[str, Scalar]
 
 
@@ -39,6 +39,8 @@ class Change(Part):
     label: str = ""
     like: str = ""
     settings: Values = {}
+    presets: tuple[PresetName, ...] = ()
+    """The presets that have the method without naming it; empty: all."""
 
 
 class Central(Part):
@@ -64,7 +66,11 @@ class Variant(Part):
 
 
 class Preset(Part):
-    """One size of the experiment: `full` has the paper's, `laptop` a smaller one."""
+    """One size of the experiment: `full` has the paper's.
+
+    `desk` has the paper's examples per hospital and trains until FedAvg(1) fits them, with fewer
+    hospitals, smaller images and narrower networks. `laptop` is a demonstration of minutes.
+    """
 
     seeds: int = Field(3, ge=1)
     learning_rates: tuple[float, ...] = Field(min_length=1)
@@ -116,6 +122,7 @@ class Experiment(Part):
     variants: tuple[Variant, ...] = ()
     paper: dict[str, PaperFigure] = {}
     full: Preset | None = None
+    desk: Preset | None = None
     laptop: Preset | None = None
 
     @field_validator("paper", mode="before")
@@ -135,7 +142,7 @@ class Experiment(Part):
         """Return the preset of this name."""
         if self.needs:
             raise ExperimentError(f"{self.name} can't be run yet: {self.needs}")
-        chosen = self.full if name == "full" else self.laptop
+        chosen: Preset | None = getattr(self, name)
         if chosen is None:
             raise ExperimentError(f"{self.name} has no {name} preset")
         return chosen

@@ -48,7 +48,14 @@ def methods_of(
 ) -> list[Method]:
     """Return the methods of an experiment, with their changes to the `base` settings."""
     preset = experiment.preset(preset_name)
-    names = preset.methods or experiment.methods or (*STANDARD, *_added(experiment))
+    names = (
+        preset.methods
+        or experiment.methods
+        or (
+            *STANDARD,
+            *_added(experiment, preset_name),
+        )
+    )
     unknown = [name for name in only if name not in names]
     if unknown:
         raise ExperimentError(
@@ -58,8 +65,12 @@ def methods_of(
     return [_method(experiment, preset, name, base) for name in chosen]
 
 
-def _added(experiment: Experiment) -> list[str]:
-    return [name for name in experiment.method if name not in STANDARD]
+def _added(experiment: Experiment, preset: PresetName) -> list[str]:
+    return [
+        name
+        for name, change in experiment.method.items()
+        if name not in STANDARD and preset in (change.presets or (preset,))
+    ]
 
 
 def _method(experiment: Experiment, preset: Preset, name: str, base: Values) -> Method:

@@ -1,5 +1,7 @@
 """Check whether an experiment can run here: required features and available data."""
 
+from typing import get_args
+
 from lab.data_files import counted, part
 from lab.experiments.definition import Experiment, ExperimentError, PresetName
 from learning.data.sources import SOURCES, default_folder
@@ -12,7 +14,7 @@ def state(experiment: Experiment) -> str:
     """Describe whether the experiment can run here; files are counted, not read."""
     if missing := _missing(experiment):
         return missing
-    presets: tuple[PresetName, ...] = ("laptop", "full")
+    presets = [name for name in get_args(PresetName) if getattr(experiment, name) is not None]
     lacks = {preset: lack for preset in presets if (lack := _lack(experiment, preset))}
     some = _part(experiment)
     if not lacks:
@@ -59,7 +61,7 @@ def _lack(experiment: Experiment, preset: PresetName) -> str:
 
 def _wanted(experiment: Experiment, preset: PresetName) -> int:
     """Return the number of training examples that the largest variant needs."""
-    if (experiment.full if preset == "full" else experiment.laptop) is None:
+    if getattr(experiment, preset) is None:
         return 0
     chosen = experiment.preset(preset)
     most = 0

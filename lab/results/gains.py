@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass, replace
 
+from lab.results.course import is_stable
 from lab.results.row import Row
 from lab.results.statistics import Spread, spread, verdict
 
-_COMPARED = ("fedavg-b", "fedavg-1", "radon-b", "radon-1")
+_COMPARED = ("fedavg-b", "fedavg-1", "radon-b", "radon-1", "sgd")
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class Gain:
     by_balanced: bool = False
     """The verdict is on balanced accuracy: classes are uneven, and there is no accuracy of the
     paper to compare with."""
+    stable: bool | None = None
+    """Whether the difference keeps its sign over the last third of the rounds; None: unknown."""
+    best: Spread | None = None
+    """The difference between each method's best rounds by validation data."""
 
 
 def gains(rows: list[Row], *, balanced: bool = False) -> list[Gain]:
@@ -59,6 +64,10 @@ def _gain(ours: Row, other: Row) -> Gain | None:
         else None,
         paper=None if paper is None else round(paper, 2),
         verdict=verdict(difference),
+        stable=is_stable(ours.curve, other.curve)
+        if "clients" not in (ours.judged_by, other.judged_by)
+        else None,
+        best=_paired(ours.best, other.best, ours.overlap) if ours.best and other.best else None,
     )
 
 

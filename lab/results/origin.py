@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lab.results.row import Row, rows_of
+from protocol.randomness import STREAMS_VERSION
 
 Results = dict[str, Any]
 
@@ -18,13 +19,17 @@ def origin(results: Results) -> str:
         f"`feddc lab run {results['experiment']} --preset {results['preset']} "
         f"--seeds {len(seeds)}`: {_seeds(seeds)}, {results['seconds']:.0f} s on "
         f"{hardware['cores']} cores ({machine}, PyTorch {hardware['torch']}; load {load} at the "
-        f"end), {results['when']}.",
+        f"end), {results['when']}{_streams(results)}.",
         choice(results),
         f"Settings: {settings_text(_shared(results))}.",
         *_own_settings(results),
         *test_sets(results),
     ]
     return " ".join(parts)
+
+
+def _streams(results: Results) -> str:
+    return "" if results.get("streams", 1) == STREAMS_VERSION else ", random streams of version 1"
 
 
 def _seeds(seeds: list[int]) -> str:

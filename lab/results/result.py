@@ -1,7 +1,7 @@
 """The results of a comparison: a row for each method in each variant, and FedDC's gains."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -9,6 +9,7 @@ from typing import Any, Literal
 from lab.engine.private.budget import run_epsilon
 from lab.experiments import PaperFigure
 from lab.experiments.definition import Values
+from lab.results.course import best_point, joint_curve
 from lab.results.gains import gains
 from lab.results.hardware import hardware
 from lab.results.row import FORMAT, Row
@@ -16,7 +17,8 @@ from lab.results.sizes import Sizes, sizes
 from lab.results.statistics import Spread, spread
 from lab.sweep import Record, SweepPlan
 from lab.sweep.plan import Cell
-from learning.metrics import Metrics
+from learning.metrics import BinaryMetrics, Metrics
+from protocol.randomness import STREAMS_VERSION
 
 # Stands for a cell without a finished trial: no communication, no computation.
 _NO_RECORD = Record("", "", 0, 0.0, "diverged")
@@ -30,6 +32,7 @@ def results(plan: SweepPlan, records: Mapping[str, Record], seconds: float) -> d
     rows = [_row(plan, cell, records, size_of[cell.variant.label]) for cell in plan.cells]
     return {
         "format": FORMAT,
+        "streams": STREAMS_VERSION,
         "experiment": experiment.name,
         "title": experiment.title,
         "source": experiment.source,
@@ -67,9 +70,14 @@ def _row(plan: SweepPlan, cell: Cell, records: Mapping[str, Record], size: Sizes
     some = done[0] if done else _NO_RECORD
     paper = _paper(plan, cell)
 
-    def over_seeds(metrics: list[Metrics | None], name: str) -> Spread | None:
+    def over_seeds(metrics: Sequence[Metrics | BinaryMetrics | None], name: str) -> Spread | None:
         values = [round(100 * getattr(each, name), 3) for each in metrics if each is not None]
         return spread(values, overlap=size.overlap) if values else None
+
+    binary = [record.binary for record in done]
+    balanced = plan.experiment.judged == "balanced-accuracy"
+    best = [best_point(record.curve, balanced=balanced) for record in done]
+    found = [point for point in best if point is not None]
 
     return Row(
         variant=cell.variant.label,
@@ -97,6 +105,12 @@ def _row(plan: SweepPlan, cell: Cell, records: Mapping[str, Record], size: Sizes
         pool_size=size.pool,
         overlap=size.overlap,
         epsilon=_epsilon(plan, cell),
+        best=spread([accuracy for _, accuracy in found], overlap=size.overlap) if found else None,
+        best_rounds=[round_ for round_, _ in found],
+        auc=over_seeds(binary, "auc"),
+        sensitivity=over_seeds(binary, "sensitivity"),
+        specificity=over_seeds(binary, "specificity"),
+        curve=joint_curve([record.curve for record in done], balanced=balanced),
     )
 
 

@@ -2,13 +2,17 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lab.experiments import ExperimentError
 from lab.results.statistics import Spread
 
 FORMAT = "feddc-results-3"
+_SPREADS = (
+    *("aggregate", "balanced", "clients", "clients_balanced", "train"),
+    *("best", "auc", "sensitivity", "specificity"),
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,14 @@ class Row:
 
     epsilon: float | Literal["unbounded"] | None = None
     """What a patient, or a hospital, spends over the run at δ = 1e-5; None without a unit."""
+    best: Spread | None = None
+    """Test accuracy in each seed's best round, chosen on validation data."""
+    best_rounds: list[int] = field(default_factory=list)
+    auc: Spread | None = None
+    sensitivity: Spread | None = None
+    specificity: Spread | None = None
+    curve: list[tuple[int, list[float]]] = field(default_factory=list)
+    """Rounds, and the aggregate's accuracy of each seed as it is judged."""
 
     @property
     def headline(self) -> Spread | None:
@@ -77,8 +89,7 @@ def name_of(rows: Iterable[Row], method: str) -> str:
 
 def row_from_json(values: dict[str, Any]) -> Row:
     """Read a row back."""
-    names = ("aggregate", "balanced", "clients", "clients_balanced", "train")
-    return Row(**values | {name: spread_from_json(values[name]) for name in names})
+    return Row(**values | {name: spread_from_json(values.get(name)) for name in _SPREADS})
 
 
 def spread_from_json(values: dict[str, Any] | None) -> Spread | None:

@@ -72,7 +72,8 @@ def shown(gain: dict[str, Any]) -> dict[str, Any]:
 def verdict_text(gain: dict[str, Any]) -> str:
     """Return the verdict, with the metric where it is not the accuracy."""
     by = ", by balanced accuracy" if gain.get("by_balanced") else ""
-    return f"{gain['verdict']}{by}"
+    turned = gain.get("stable") is False and gain["verdict"] in ("ahead", "behind")
+    return f"{gain['verdict']}{' at the end, but not stable' if turned else ''}{by}"
 
 
 def difference_text(gain: dict[str, Any]) -> str:

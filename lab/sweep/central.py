@@ -49,6 +49,8 @@ def train_centrally(
     pool = pooled([partition.train for partition in partitions])
     trainer = Trainer(network, pool, TrainingStreams(training_seed, 0))
     sample = network.tensors(sampled(dataset.test, trial.test_sample, seed))
+    held_out = pooled([partition.held_out for partition in partitions])
+    validation = network.tensors(held_out) if len(held_out) else None
     checkpoints = CentralCheckpoints(checkpoint, trial.key)
     state = checkpoints.load(network) or CentralState(trainer.fresh_optimizer())
     points = min(trial.evaluations, steps)
@@ -71,8 +73,7 @@ def train_centrally(
                 return None
         round_, last = rounds * point // points, point == points
         metrics = network.evaluate(*(network.tensors(dataset.test) if last else sample))
-        state.evaluated(round_, metrics)
-    held_out = pooled([partition.held_out for partition in partitions])
+        state.evaluated(round_, metrics, network.evaluate(*validation) if validation else None)
     return Record(
         trial.variant,
         trial.method,
@@ -80,7 +81,8 @@ def train_centrally(
         trial.learning_rate,
         "done",
         test=metrics,
-        held_out=network.evaluate(*network.tensors(held_out)) if len(held_out) else None,
+        binary=network.evaluate_binary(*network.tensors(dataset.test)),
+        held_out=network.evaluate(*validation) if validation else None,
         trained_on=network.evaluate(*network.tensors(pool)),
         curve=state.curve,
         training=state.accuracies,

@@ -9,14 +9,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from lab.sweep.record import Point
+from lab.sweep.record import Point, TrainingPoint
 from learning.metrics import Metrics
 from learning.trainer import Arrays, Network, Progress
 from operation import files
 from operation.config import SettingsError
 
 _SECONDS_BETWEEN = 60.0
-_FORMAT = "feddc-central-1"
+_FORMAT = "feddc-central-2"
 
 
 @dataclass
@@ -26,7 +26,7 @@ class CentralState:
     optimizer: Arrays
     done: int = 0
     curve: list[Point] = field(default_factory=list)
-    accuracies: list[tuple[int, float]] = field(default_factory=list)
+    accuracies: list[TrainingPoint] = field(default_factory=list)
     steps_since: int = 0
     hits_since: float = 0.0
 
@@ -36,10 +36,21 @@ class CentralState:
         self.steps_since += steps
         self.hits_since += steps * progress.accuracy
 
-    def evaluated(self, round_: int, metrics: Metrics) -> None:
-        """Record metrics on the test data, and the batch accuracy since the last evaluation."""
-        self.curve.append((round_, 0, 0, metrics.accuracy, metrics.balanced_accuracy))
-        self.accuracies.append((round_, self.hits_since / self.steps_since))
+    def evaluated(self, round_: int, metrics: Metrics, held_out: Metrics | None) -> None:
+        """Record metrics on test and held-out data, and the batch accuracy since the last time."""
+        self.curve.append(
+            (
+                round_,
+                0,
+                0,
+                metrics.accuracy,
+                metrics.balanced_accuracy,
+                held_out.accuracy if held_out else None,
+                held_out.balanced_accuracy if held_out else None,
+            )
+        )
+        accuracy = self.hits_since / self.steps_since
+        self.accuracies.append((round_, accuracy, accuracy, accuracy))
         self.steps_since, self.hits_since = 0, 0.0
 
 

@@ -35,7 +35,7 @@ def _parts(request: Request) -> Iterator[tuple[str, Any]]:
     variants = preset.pop("variants", None) or whole["variants"]
     yield "variants", [_without_paper(variant) for variant in variants]
     for key, value in (*whole.items(), *preset.items()):
-        if key not in _WORDS | _MAY_GROW | {"laptop", "full", "name", "variants"}:
+        if key not in _WORDS | _MAY_GROW | {"laptop", "desk", "full", "name", "variants"}:
             yield key, value
 
 

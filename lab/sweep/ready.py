@@ -30,7 +30,7 @@ def ready(request: Request) -> SweepPlan:
         if kind not in checked:
             checked.add(kind)
             preflight(trial.settings)
-    return SweepPlan(replace(request, data=_digest(plan)))
+    return SweepPlan(replace(request, data=data_digest(plan)))
 
 
 def _first_trials(plan: SweepPlan) -> list[Trial]:
@@ -43,7 +43,7 @@ def _first_trials(plan: SweepPlan) -> list[Trial]:
     return sorted(trials, key=lambda trial: places[trial.settings.local])
 
 
-def _digest(plan: SweepPlan) -> str:
+def data_digest(plan: SweepPlan) -> str:
     """Return a digest of the examples; a file's date may change without its content."""
     variant = plan.experiment.variants_in(plan.request.preset)[0]
     settings = Settings.from_run_config(plan.base(variant), source=plan.experiment.name)

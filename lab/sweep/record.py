@@ -3,10 +3,13 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from learning.metrics import Metrics
+from learning.metrics import BinaryMetrics, Metrics
 
-Point = tuple[int, int, int, float, float]
-"""Rounds, aggregations and messages so far; accuracy and balanced accuracy on the test set."""
+Point = tuple[int, int, int, float, float, float | None, float | None]
+"""Rounds, aggregations and messages so far; accuracy and balanced accuracy on the test set, then on
+the held-out data where there are some."""
+TrainingPoint = tuple[int, float, float, float]
+"""Rounds so far; accuracy on the batches: the hospitals' mean, lowest and highest."""
 
 
 @dataclass(frozen=True)
@@ -14,7 +17,8 @@ class Record:
     """The metrics of a trial; `clients` are means over the hospitals' own models.
 
     `held_out` and `clients_held_out` are on validation data, `trained_on` on all hospitals'
-    training data. A diverged trial has a reason and no metrics.
+    training data. `binary` are the last aggregate's figures on the test set where there are two
+    classes. A diverged trial has a reason and no metrics.
     """
 
     variant: str
@@ -28,8 +32,9 @@ class Record:
     held_out: Metrics | None = None
     clients_held_out: Metrics | None = None
     trained_on: Metrics | None = None
+    binary: BinaryMetrics | None = None
     curve: list[Point] = field(default_factory=list)
-    training: list[tuple[int, float]] = field(default_factory=list)
+    training: list[TrainingPoint] = field(default_factory=list)
     hand_overs: int = 0
     aggregations: int = 0
     messages: int = 0
@@ -44,7 +49,9 @@ class Record:
     def from_json(values: dict[str, Any]) -> "Record":
         names = ("test", "clients", "held_out", "clients_held_out", "trained_on")
         metrics = {name: Metrics(**values[name]) if values[name] else None for name in names}
+        binary = values.get("binary")
         curves = {
+            "binary": BinaryMetrics(**binary) if binary else None,
             "curve": [tuple(point) for point in values["curve"]],
             "training": [tuple(point) for point in values["training"]],
         }

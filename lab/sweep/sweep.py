@@ -7,6 +7,7 @@ from lab.engine.backends.backend import cores as usable_cores
 from lab.sweep.folder import RunFolder
 from lab.sweep.plan import SweepPlan
 from lab.sweep.pool import train_all
+from lab.sweep.ray_pool import RayPool
 from lab.sweep.record import Record
 from lab.sweep.trial import Trial
 
@@ -35,20 +36,29 @@ def sweep(
     watcher: Watcher,
     stop: Callable[[], bool],
     workers: int | None = None,
+    cluster: RayPool | None = None,
 ) -> dict[str, Record]:
-    """Train the missing trials, first the candidates for learning rates; return all records."""
+    """Train the missing trials, first the candidates for learning rates; return all records.
+
+    They are trained by `workers` processes here, or on a Ray `cluster`.
+    """
     records = folder.records()
     cores = usable_cores()
     for stage in (plan.candidates, lambda: plan.finals(records)):
         missing = [trial for trial in _once(stage()) if trial.key not in records]
         watcher.planned(plan, *left(plan, records))
-        for trial, record in train_all(
-            [(trial, folder.checkpoint(trial.key)) for trial in missing],
-            workers=workers or cores,
-            cores=max(1, cores // max(1, min(workers or cores, len(missing)))),
-            on_progress=watcher.progress,
-            stop=stop,
-        ):
+        pairs = [(trial, folder.checkpoint(trial.key)) for trial in missing]
+        if cluster is not None:
+            finished = cluster.train_all(pairs, on_progress=watcher.progress, stop=stop)
+        else:
+            finished = train_all(
+                pairs,
+                workers=workers or cores,
+                cores=max(1, cores // max(1, min(workers or cores, len(missing)))),
+                on_progress=watcher.progress,
+                stop=stop,
+            )
+        for trial, record in finished:
             folder.keep(trial.key, record)
             folder.note_time()
             records[trial.key] = record

@@ -14,12 +14,10 @@ from lab.sweep.record import Record, mean_metrics
 from lab.sweep.stopwatch import Stopwatch
 from lab.sweep.trial import Trial
 from learning.local_data import load_dataset, load_partitions
-from learning.metrics import Metrics
-from learning.trainer import TaskSpec
+from learning.trainer import Network, TaskSpec
 from protocol.model_bytes import ModelState
 from protocol.randomness import derive_seed, shared_init_seed
 from server_app.config.run_config import Settings
-from server_app.run.evaluator import Evaluator
 
 Progress = Callable[[int], None]
 _POINTS = 300
@@ -95,7 +93,7 @@ def _train_federated(
         clients=mean_metrics(history.clients),
         held_out=history.held_out,
         clients_held_out=mean_metrics(history.clients_held_out),
-        trained_on=_on_training_data(settings, outcome.model),
+        **_last_model(settings, outcome.model),
         **_curves(history),
         hand_overs=history.hand_overs,
         aggregations=history.aggregations,
@@ -127,21 +125,28 @@ def _curves(history: History) -> dict[str, object]:
                 point.messages,
                 point.metrics.accuracy,
                 point.metrics.balanced_accuracy,
+                point.held_out.accuracy if point.held_out else None,
+                point.held_out.balanced_accuracy if point.held_out else None,
             )
             for point in history.evaluations
         ],
-        "training": [(round_, accuracy) for round_, _, accuracy in training],
+        "training": [(round_, *accuracies) for round_, _, *accuracies in training],
     }
 
 
-def _on_training_data(settings: Settings, model: ModelState) -> Metrics | None:
+def _last_model(settings: Settings, model: ModelState) -> dict[str, object]:
+    """Return the last aggregate's metrics on the training data, and for two classes its AUC."""
     seed = settings.algorithm.seed
     dataset = load_dataset(settings.local, seed)
     partitions = load_partitions(settings.local, settings.algorithm.hospitals, seed)
     init = shared_init_seed(derive_seed(seed, "training"))
+    network = Network(settings.training, TaskSpec(dataset.shape, len(dataset.classes)), seed=init)
+    network.load(model.parameters, model.buffers)
     examples = pooled([partition.train for partition in partitions])
-    task = TaskSpec(dataset.shape, len(dataset.classes))
-    return Evaluator(settings.training, task, examples, seed=init).evaluate(model)
+    return {
+        "trained_on": network.evaluate(*network.tensors(examples)),
+        "binary": network.evaluate_binary(*network.tensors(dataset.test)),
+    }
 
 
 def _record(trial: Trial, **values: object) -> Record:

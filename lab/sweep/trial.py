@@ -9,6 +9,7 @@ from functools import cached_property
 from lab.engine import Backend
 from lab.experiments.definition import Central, Values
 from protocol import __version__
+from protocol.randomness import STREAMS_VERSION
 from server_app.config.run_config import Settings
 
 
@@ -33,8 +34,9 @@ class Trial:
 
     @cached_property
     def key(self) -> str:
-        """A readable file name, unique to the settings and the version."""
-        what = asdict(self) | {"settings": self.settings.as_config(), "version": __version__}
+        """A readable file name, unique to the settings and the versions."""
+        versions = {"version": __version__, "streams": STREAMS_VERSION}
+        what = asdict(self) | {"settings": self.settings.as_config()} | versions
         what["central"] = self.central.model_dump() if self.central else None
         text = json.dumps(what, sort_keys=True)
         name = f"{self.variant} {self.method} {self.learning_rate:g} {self.seed}"

@@ -27,7 +27,7 @@ class DataOptions:
 
     image_size: int | None = None
     """Images are resized to image_size × image_size. None: 150 for brain-mri (as in the
-    paper), 128 for other images."""
+    paper), 32 for cifar10 (it can be 16 or 8), 128 for other images."""
 
     image_mode: ImageMode = "auto"
     """auto: grey for brain-mri and chest-xray, and where all images are grey; else rgb."""

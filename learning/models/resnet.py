@@ -6,11 +6,19 @@ from functools import partial
 import torch
 from torch import nn
 
-from learning.models.interface import NORM, Model, Shape, image_shape, norm_layer
+from learning.models.interface import (
+    NORM,
+    Model,
+    Option,
+    Shape,
+    image_shape,
+    layer_sizes,
+    norm_layer,
+)
 
 
-def resnet_small(shape: Shape, classes: int, *, norm: str) -> nn.Module:
-    """Return a residual network of three stages with 16, 32 and 64 filters.
+def resnet_small(shape: Shape, classes: int, *, filters: tuple[int, ...], norm: str) -> nn.Module:
+    """Return a residual network of three stages, by default with 16, 32 and 64 filters.
 
     The text says three blocks (app. Averaging round experiment); the experiment's 175 818 trainable
     parameters are those of ResNet18's two basic blocks per stage, with a bias in every convolution
@@ -24,20 +32,17 @@ def resnet_small(shape: Shape, classes: int, *, norm: str) -> nn.Module:
     """
     # Two halvings must leave 2×2 pixels: BatchNorm has no variance of a single value.
     channels, _, _ = image_shape("resnet-small", shape, smallest=8)
+    first, second, third = filters
     layers: dict[str, nn.Module] = {
-        "conv": nn.Conv2d(channels, 16, kernel_size=3, padding=1),
-        "norm": norm_layer(norm, 16),
+        "conv": nn.Conv2d(channels, first, kernel_size=3, padding=1),
+        "norm": norm_layer(norm, first),
         "relu": nn.ReLU(),
-        "stage1": nn.Sequential(_BasicBlock(16, 16, norm=norm), _BasicBlock(16, 16, norm=norm)),
-        "stage2": nn.Sequential(
-            _BasicBlock(16, 32, stride=2, norm=norm), _BasicBlock(32, 32, norm=norm)
-        ),
-        "stage3": nn.Sequential(
-            _BasicBlock(32, 64, stride=2, norm=norm), _BasicBlock(64, 64, norm=norm)
-        ),
+        "stage1": _stage(first, first, norm=norm),
+        "stage2": _stage(first, second, stride=2, norm=norm),
+        "stage3": _stage(second, third, stride=2, norm=norm),
         "pool": nn.AdaptiveAvgPool2d(1),
         "flatten": nn.Flatten(),
-        "output": nn.Linear(64, classes),
+        "output": nn.Linear(third, classes),
     }
     return _initialised(nn.Sequential(OrderedDict(layers)))
 
@@ -57,6 +62,13 @@ def resnet18(shape: Shape, classes: int, *, norm: str) -> nn.Module:
     return _initialised(network)
 
 
+def _stage(inputs: int, outputs: int, *, stride: int = 1, norm: str) -> nn.Module:
+    return nn.Sequential(
+        _BasicBlock(inputs, outputs, stride=stride, norm=norm),
+        _BasicBlock(outputs, outputs, norm=norm),
+    )
+
+
 class _BasicBlock(nn.Module):
     """Two convolutions and a shortcut around them."""
 
@@ -67,7 +79,7 @@ class _BasicBlock(nn.Module):
         self.conv2 = nn.Conv2d(outputs, outputs, kernel_size=3, padding=1)
         self.norm2 = norm_layer(norm, outputs)
         self.shortcut: nn.Module = nn.Identity()
-        if inputs != outputs:
+        if inputs != outputs or stride != 1:
             self.shortcut = nn.Sequential(
                 nn.Conv2d(inputs, outputs, kernel_size=1, stride=stride),
                 norm_layer(norm, outputs),
@@ -89,5 +101,17 @@ def _initialised(network: nn.Module) -> nn.Module:
     return network
 
 
-RESNET_SMALL = Model(name="resnet-small", options=(NORM,), create=resnet_small)
+RESNET_SMALL = Model(
+    name="resnet-small",
+    options=(
+        Option(
+            "filters",
+            default=(16, 32, 64),
+            meaning="filters of the three stages",
+            check=layer_sizes(least=3, most=3),
+        ),
+        NORM,
+    ),
+    create=resnet_small,
+)
 RESNET18 = Model(name="resnet18", options=(NORM,), create=resnet18)

@@ -39,8 +39,8 @@ def build_aggregator(settings: Settings, *, route_seed: bytes) -> Strategy:
             server_learning_rate=momentum_rate, server_momentum=chosen.server_momentum
         ),
         "fedprox": lambda: FedProx(proximal_mu=chosen.proximal_mu),
-        "fedadam": lambda: FedAdam(eta=adaptive),
-        "fedyogi": lambda: FedYogi(eta=adaptive),
+        "fedadam": lambda: FedAdam(eta=adaptive, beta_2=chosen.server_beta2),
+        "fedyogi": lambda: FedYogi(eta=adaptive, beta_2=chosen.server_beta2),
         "fedadagrad": lambda: FedAdagrad(eta=adaptive),
         "median": FedMedian,
         "trimmed-mean": lambda: FedTrimmedAvg(beta=chosen.trim_fraction),

@@ -149,6 +149,13 @@ class MethodSettings(SettingsGroup):
         advice="The default is 1 for `fedavgm` and 0.1 for `fedadam`, `fedyogi` and `fedadagrad`.",
     )
     server_momentum: float = setting(0.9, "momentum at the coordinator (fedavgm)", ge=0, lt=1)
+    server_beta2: float = setting(
+        0.99,
+        "decay of the second moment at the coordinator, β₂ (fedadam, fedyogi)",
+        ge=0,
+        lt=1,
+        advice="0.99 is Flower's default, the paper has 0.999.",
+    )
     krum_malicious: int = setting(
         0,
         "malicious hospitals to withstand (krum, multi-krum, bulyan)",

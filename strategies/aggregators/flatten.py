@@ -1,6 +1,7 @@
 """Models as points in space and back: what robust aggregation computes with."""
 
 from logging import WARNING
+from typing import Protocol
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, RecordDict
@@ -10,6 +11,15 @@ from numpy.typing import NDArray
 from operation.flower.logger import log
 
 FloatArray = NDArray[np.float64]
+
+
+class PointAggregator(Protocol):
+    """A strategy that can also aggregate models given as the rows of a table."""
+
+    def aggregate_points(
+        self, server_round: int, points: FloatArray, weights: FloatArray
+    ) -> FloatArray:
+        """Return the aggregate of finite points."""
 
 
 def models_as_points(replies: list[Message]) -> tuple[list[RecordDict], FloatArray]:

@@ -102,6 +102,12 @@ class GeometricMedian(FedAvg):
     those of FedAvg.
     """
 
+    def aggregate_points(
+        self, server_round: int, points: FloatArray, weights: FloatArray
+    ) -> FloatArray:
+        """Return the geometric median of the points."""
+        return geometric_median(points, weights)
+
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
@@ -112,7 +118,7 @@ class GeometricMedian(FedAvg):
             return None, None
         metrics = [next(iter(content.metric_records.values())) for content in contents]
         weights = [cast(float, record[self.weighted_by_key]) for record in metrics]
-        median = geometric_median(points, weights)
+        median = self.aggregate_points(server_round, points, np.array(weights))
         return (
             point_as_model(median, like=contents[0]),
             self.train_metrics_aggr_fn(contents, self.weighted_by_key),

@@ -152,6 +152,12 @@ class RadonPoint(FedAvg):
         log(INFO, "\t│\t└── Minimum models: %s", self.minimum or "the Radon number")
         super().summary()
 
+    def aggregate_points(
+        self, server_round: int, points: FloatArray, weights: FloatArray
+    ) -> FloatArray:
+        """Return the iterated Radon point of the points; it has no weights."""
+        return self._aggregate(server_round, points)[0]
+
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
@@ -160,29 +166,7 @@ class RadonPoint(FedAvg):
         contents, points = models_as_points(valid)
         if not contents:
             raise AggregationError(f"radon: no usable model arrived in server round {server_round}")
-        number = radon_number(points.shape[1])
-        needed = max(number, self.minimum or 0)
-        if len(contents) < needed:
-            raise AggregationError(
-                f"radon: {len(contents)} usable models arrived in server round {server_round}, "
-                f"at least {needed} are needed (Radon number {number}, minimum "
-                f"{self.minimum or 'not set'}): wait until more hospitals are back, then resume"
-            )
-        generator = radon_generator(self.seed, server_round)
-        groups = group_models(len(contents), number, self.iterations, generator)
-        if groups.iterations < self.iterations or groups.filled or groups.left_out:
-            log(
-                WARNING,
-                "aggregate_train: %d models for radon instead of %d: %d of %d iterations, "
-                "%d models counted twice, %d left out",
-                len(contents),
-                number**self.iterations,
-                groups.iterations,
-                self.iterations,
-                groups.filled,
-                groups.left_out,
-            )
-        aggregate = iterated_radon_point(points[groups.members], groups.iterations)
+        aggregate, groups = self._aggregate(server_round, points)
         metrics = self.train_metrics_aggr_fn(contents, self.weighted_by_key)
         counts = {
             "radon-iterations": groups.iterations,
@@ -190,6 +174,35 @@ class RadonPoint(FedAvg):
             "radon-left-out": groups.left_out,
         }
         return point_as_model(aggregate, like=contents[0]), MetricRecord({**metrics, **counts})
+
+    def _aggregate(self, server_round: int, points: FloatArray) -> "tuple[FloatArray, Groups]":
+        number = radon_number(points.shape[1])
+        needed = max(number, self.minimum or 0)
+        if len(points) < needed:
+            raise AggregationError(
+                f"radon: {len(points)} usable models arrived in server round {server_round}, "
+                f"at least {needed} are needed (Radon number {number}, minimum "
+                f"{self.minimum or 'not set'}): wait until more hospitals are back, then resume"
+            )
+        if len(points) == number**self.iterations:  # everyone is there: nothing to draw
+            return iterated_radon_point(points, self.iterations), Groups(
+                np.arange(len(points)), self.iterations, filled=0, left_out=0
+            )
+        generator = radon_generator(self.seed, server_round)
+        groups = group_models(len(points), number, self.iterations, generator)
+        if groups.iterations < self.iterations or groups.filled or groups.left_out:
+            log(
+                WARNING,
+                "aggregate_train: %d models for radon instead of %d: %d of %d iterations, "
+                "%d models counted twice, %d left out",
+                len(points),
+                number**self.iterations,
+                groups.iterations,
+                self.iterations,
+                groups.filled,
+                groups.left_out,
+            )
+        return iterated_radon_point(points[groups.members], groups.iterations), groups
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import WARNING
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -20,13 +20,14 @@ from numpy.typing import NDArray
 
 from operation.flower.logger import log
 from protocol.model_bytes import Arrays, ModelState
+from strategies.aggregators.flatten import FloatArray, PointAggregator
 from strategies.identifiers import NodeId
 
 from . import saved_state
 from .array_records import record_of
 from .cohort_view import CohortView
 from .requirements import layers
-from .stored_arrays import LoadableModel, ModelReader, StoredArray
+from .stored_arrays import LoadableModel, MemoryArray, ModelReader, StoredArray
 
 _ROUND_KEY = "server-round"  # FedAvg adds it to every config; our requests carry the leg
 
@@ -116,6 +117,25 @@ class Wrapped:
             buffers = _mean(contributions, lambda model: model.buffers)
         self.model = ModelState(parameters, buffers)
         return self.model, metrics
+
+    def aggregate_points(
+        self, points: FloatArray, weights: NDArray[np.float64], buffers: Arrays
+    ) -> ModelState:
+        """Aggregate models that are rows of a table, without messages; `buffers` are averaged.
+
+        For this project's own aggregators and shared first models. The columns are the current
+        model's parameters in their order.
+        """
+        point = cast(PointAggregator, self.strategy).aggregate_points(self._round, points, weights)
+        self._round += 1
+        parameters: Arrays = {}
+        start = 0
+        for name, array in self.model.parameters.items():
+            values = point[start : start + array.size]
+            parameters[name] = values.reshape(array.shape).astype(array.dtype)
+            start += array.size
+        self.model = ModelState(parameters, buffers)
+        return self.model
 
     # --- saved state ------------------------------------------------------------------------------
 
@@ -232,7 +252,7 @@ def _array(
 ) -> Array:
     model = contribution.model
     if isinstance(model, ModelState):
-        return Array(np.asarray(model.parameters[name]))
+        return MemoryArray(np.asarray(model.parameters[name]))
     return StoredArray(reader, model, name, like)
 
 

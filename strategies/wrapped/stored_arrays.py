@@ -1,4 +1,4 @@
-"""Arrays of stored models for Flower's strategies, read when they are needed."""
+"""Arrays for Flower's strategies without a serialised copy: stored ones, and ones in memory."""
 
 from typing import Any, Protocol
 
@@ -46,3 +46,21 @@ class StoredArray(Array):
 
     def numpy(self) -> NDArray[Any]:
         return np.asarray(self._reader.load(self._stored).parameters[self._name])
+
+
+class MemoryArray(Array):
+    """An array in memory: Flower's own would be written to .npy bytes and read again.
+
+    A strategy gets a copy, as from Flower's own, because it may change it.
+    """
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.dtype, self.shape, self.stype = str(array.dtype), array.shape, _NUMPY
+        self._array = array
+
+    @property
+    def data(self) -> bytes:  # type: ignore[override]
+        return Array(self._array).data
+
+    def numpy(self) -> NDArray[Any]:
+        return self._array.copy()

@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 import sys
 from collections import Counter
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from protocol.messages import encode
 from protocol.randomness import (
     TrainingStreams,
     derive_seed,
+    draw_batches,
     shared_init_seed,
     stream,
     stream_seed,
@@ -64,8 +66,8 @@ def test_streams_are_those_of_earlier_releases() -> None:
 
 def test_a_hospitals_streams_are_those_of_earlier_releases() -> None:
     streams = TrainingStreams(SEED, 2)
-    assert streams.batch(5, 10, 4).tolist() == [0, 8, 6, 7]
-    assert streams.batch(6, 10, 4).tolist() == [9, 6, 1, 0]
+    assert streams.batch(5, 10, 4).tolist() == [9, 2, 1, 0]  # since version 2 of the streams
+    assert streams.batch(6, 10, 4).tolist() == [2, 3, 6, 0]
     assert streams.dropout_seed(5) == 4410099380650153039
     assert streams.init_seed() == 8248502154816179271
     assert shared_init_seed(SEED) == 8494621233221803646
@@ -169,7 +171,7 @@ def test_names_that_look_alike_are_different_streams(one: Any, other: Any) -> No
 
 def test_hospitals_rounds_and_purposes_all_draw_differently() -> None:
     streams = [TrainingStreams(SEED, position) for position in range(20)]
-    batches = [tuple(s.batch(round_, 10**6, 5)) for s in streams for round_ in range(50)]
+    batches = [tuple(s.batch(round_, 10**4, 5)) for s in streams for round_ in range(50)]
     dropouts = [s.dropout_seed(round_) for s in streams for round_ in range(50)]
     inits = [s.init_seed() for s in streams]
 
@@ -212,6 +214,49 @@ def test_a_training_seed_is_not_printed() -> None:
 
 
 # --- mini-batches ---------------------------------------------------------------------------------
+
+
+def splitmix64(start: int, count: int) -> list[int]:
+    """Compute SplitMix64 in Python's integers, as its authors print it."""
+    numbers, state = [], start
+    for _ in range(count):
+        state = (state + 0x9E3779B97F4A7C15) % 2**64
+        z = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+        numbers.append(z ^ (z >> 31))
+    return numbers
+
+
+def test_splitmix64_is_the_published_one() -> None:
+    """The vectors of Java's SplittableRandom and of Vigna's splitmix64.c."""
+    assert splitmix64(0, 3) == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    assert splitmix64(1234567, 2) == [6457827717110365317, 3203168211198807973]
+
+
+@given(st.integers(0, 200), st.integers(0, 10**6), st.integers(1, 300), st.floats(0, 1))
+def test_a_batch_is_the_examples_with_the_smallest_marks(
+    position: int, round_: int, examples: int, fraction: float
+) -> None:
+    size = max(1, round(fraction * examples))
+    start = int.from_bytes(digest(SEED, "batch", position, round_)[:8], "big")
+    marks = splitmix64(start, examples)
+    expected = sorted(range(examples), key=marks.__getitem__)[:size]
+    assert TrainingStreams(SEED, position).batch(round_, examples, size).tolist() == expected
+
+
+def test_every_pair_of_examples_is_drawn_equally_often() -> None:
+    rounds, examples, size = 6000, 6, 3
+    pairs: Counter[tuple[int, int]] = Counter()
+    drawn = draw_batches(SEED, [(1, t) for t in range(rounds)], examples, size)
+    for batch in drawn.tolist():
+        pairs.update(combinations(sorted(batch), 2))
+    chance = size * (size - 1) / (examples * (examples - 1))
+    deviation = (rounds * chance * (1 - chance)) ** 0.5
+    assert len(pairs) == 15
+    assert all(abs(count - rounds * chance) < 4.5 * deviation for count in pairs.values())
+    # And every order of a batch: the first place is as uniform as the batch.
+    first = Counter(drawn[:, 0].tolist())
+    assert all(abs(count - rounds / examples) < 4.5 * deviation for count in first.values())
 
 
 @given(st.data())

@@ -9,6 +9,7 @@ from flwr.serverapp.exception import AggregationError, InconsistentMessageReplie
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from strategies.aggregators.geometric_median import GeometricMedian
 from strategies.aggregators.radon import (
     RadonPoint,
     group_models,
@@ -228,3 +229,14 @@ def test_less_than_one_iteration_is_refused() -> None:
 
 def test_radon_number_of_the_papers_susy_model_is_21() -> None:
     assert radon_number(19) == 21
+
+
+def test_a_table_of_models_gives_what_messages_give() -> None:
+    points = np.random.default_rng(5).normal(size=(11, 1)).astype(np.float64)
+    messages = numbers(*points[:, 0].tolist())
+    for strategy in (RadonPoint(iterations=2, seed=b"s"), GeometricMedian()):
+        by_messages, _ = strategy.aggregate_train(4, messages)
+        assert by_messages is not None
+        (array,) = by_messages.values()
+        by_table = strategy.aggregate_points(4, points, np.ones(len(points)))
+        assert array.numpy().ravel().tolist() == pytest.approx(by_table.tolist(), abs=1e-12)

@@ -15,6 +15,8 @@ from learning.losses import losses_of, predictions
 from learning.stacked import StackedNetwork
 from learning.trainer import Network, optimizer_spec
 
+from .dense import DenseStack
+
 
 class Batched:
     """Trains a stack of models with batched operations."""
@@ -24,6 +26,12 @@ class Batched:
     ) -> None:
         self._network, self._settings = stacked, network.settings
         self._spec = optimizer_spec(network.settings)
+        self._plain_sgd = (self._spec.kind, self._spec.momentum, self._spec.weight_decay) == (
+            "sgd",
+            0.0,
+            0.0,
+        )
+        self._dense = DenseStack.of(network.module, network.settings.loss)
         self._stack, self._data = stack, data
         self._whole = _Models(stack)
         self.state: dict[str, Tensor] = {}
@@ -44,6 +52,8 @@ class Batched:
 
         Each group is sorted by first round, so that the hospitals of a round are its first ones.
         """
+        if not self._network.mixes_examples and _together(work):
+            return [np.arange(len(work))]
         order = np.argsort(work.first_rounds, kind="stable")
         if not self._network.mixes_examples:
             return [order]
@@ -73,14 +83,16 @@ class Batched:
     ) -> tuple[Tensor, Tensor]:
         hospitals = work.hospitals[members]
         total: tuple[Tensor, Tensor] | None = None
-        active = 0
+        active = now = 0
         for round_ in range(int(first_rounds[0]), work.last_round + 1):
-            now = int(np.searchsorted(first_rounds, round_, side="right"))
+            if active < len(members):
+                now = int(np.searchsorted(first_rounds, round_, side="right"))
             if now > active:  # more hospitals start in this round
                 active = now
                 here = hospitals[:active]
                 part = models if active == len(models) else _Models(models.stack.first(active))
-                self._network.load(part.parameters, part.stack.buffers)
+                if self._dense is None:
+                    self._network.load(part.parameters, part.stack.buffers)
                 pull = anchors.stacked(here) if self._settings.proximal_mu else None
                 weights = self._data.weights(here)
             metrics = self._step(part, here, round_, weights, pull)
@@ -104,17 +116,29 @@ class Batched:
         pull: tuple[Mapping[str, Tensor], Tensor | None] | None,
     ) -> tuple[Tensor, Tensor]:
         features, labels = self._data.many(hospitals, round_)
-        outputs = self._network(features)
-        losses = losses_of(self._settings.loss, outputs, labels, weights)
-        # The models are independent, so the gradient of the sum is each model's own.
-        gradients = torch.autograd.grad(losses.sum(), list(models.parameters.values()))
-        named = dict(zip(models.parameters, gradients, strict=True))
+        rate = self._settings.learning_rate_at(round_)
+        if self._dense is not None:
+            fused = rate if self._plain_sgd and pull is None else None
+            outputs, losses, named = self._dense.step(
+                models.stack.parameters, features, labels, weights, fused
+            )
+        else:
+            outputs = self._network(features)
+            losses = losses_of(self._settings.loss, outputs, labels, weights)
+            # The models are independent, so the gradient of the sum is each model's own.
+            gradients = torch.autograd.grad(losses.sum(), list(models.parameters.values()))
+            named = dict(zip(models.parameters, gradients, strict=True))
         if pull is not None:
             _pull(named, models.stack.parameters, *pull, mu=self._settings.proximal_mu)
-        rate = self._settings.learning_rate_at(round_)
-        optimizers.step(self._spec, models.parameters, named, models.stack.optimizer, rate)
+        if named:
+            optimizers.step(self._spec, models.parameters, named, models.stack.optimizer, rate)
         hits = (predictions(outputs.detach()) == labels).to(losses.dtype)
         return losses.detach(), hits.mean(1) if weights is None else (hits * weights).sum(1)
+
+
+def _together(work: Work) -> bool:
+    """Return whether all hospitals of the work begin with the same round."""
+    return bool((work.first_rounds == work.first_rounds[0]).all())
 
 
 class _Models:

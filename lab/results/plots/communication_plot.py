@@ -43,14 +43,17 @@ def draw(results: dict[str, Any], curves: Curves, folder: Path) -> list[Path]:
             end = f"-{slug(variant)}" if variant else ""
             title = results["title"] + (f", {variant}" if variant else "")
             title += f"\n{task(results, variant)}; {sizes(results)}"
-            drawn.append(_over_rounds(title, here, mine, folder / f"rounds{end}.png"))
-            drawn.append(_against_cost(title, here, mine, folder / f"communication{end}.png"))
+            metric = results["judged"].replace("-", " ")
+            drawn += [
+                _over_rounds(title, metric, here, mine, folder / f"rounds{end}.png"),
+                _against_cost(title, metric, here, mine, folder / f"communication{end}.png"),
+            ]
     if len({row.variant for row in rows}) > 1:
         drawn.append(over_variants(results, rows, folder / "variants.png"))
     return drawn
 
 
-def _over_rounds(title: str, rows: list[Row], curves: Curves, path: Path) -> Path:
+def _over_rounds(title: str, metric: str, rows: list[Row], curves: Curves, path: Path) -> Path:
     """Draw one panel per method with training and test accuracy, as in the paper's figures."""
     columns = min(3, len(curves))
     lines = -(-len(curves) // columns)
@@ -59,6 +62,10 @@ def _over_rounds(title: str, rows: list[Row], curves: Curves, path: Path) -> Pat
     central = next((row.aggregate for row in rows if row.method == "central"), None)
     for panel, curve in zip(panels, curves, strict=False):
         row = next(row for row in rows if row.method == curve["method"])
+        if band := curve.get("hospitals"):
+            rounds, low, high = zip(*band, strict=True)
+            label = "training, lowest to highest hospital"
+            panel.fill_between(rounds, low, high, color=GREEN, alpha=0.1, lw=0, label=label)
         _band(panel, curve["training"], 0, GREEN, "training, mean over hospitals")
         _band(panel, curve["test"], 0, ORANGE, "test, each aggregate", marker="o")
         if row.judged_by == "clients" and row.clients:
@@ -81,18 +88,19 @@ def _over_rounds(title: str, rows: list[Row], curves: Curves, path: Path) -> Pat
         panel.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
         panel.tick_params(labelbottom=True)
     for panel in panels[::columns]:
-        panel.set_ylabel("accuracy, %")
+        panel.set_ylabel(f"{metric}, %")
     shared_legend(figure, panels)
     figure.savefig(path)
     return path
 
 
-def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Path:
+def _against_cost(title: str, metric: str, rows: list[Row], curves: Curves, path: Path) -> Path:
     """Draw test accuracy against the number of aggregations, and against the models sent."""
     figure = Figure(figsize=(10, 5.8), dpi=120, layout="constrained")
-    panels, above = _panels(figure, rows, curves)
+    senders = {row.method for row in rows if row.messages}
+    panels, above = _panels(figure, rows, [c for c in _main(curves) if c["method"] in senders])
     styles = dict(styled(rows))
-    for curve in curves:
+    for curve in _main(curves):
         row = next(row for row in rows if row.method == curve["method"])
         colour, marker = styles[row.method]
         if not row.messages:
@@ -111,11 +119,17 @@ def _against_cost(title: str, rows: list[Row], curves: Curves, path: Path) -> Pa
         panel.set_xscale("log")
         panel.set_xlabel(f"{what} (logarithmic)")
         panel.grid(alpha=0.3, which="both")
-    panels[0].set_ylabel("test accuracy, %")
+    panels[0].set_ylabel(f"test {metric}, %")
     figure.suptitle(f"{title}\nbands: FedDC's and FedAvg's lowest to highest seed", fontsize=10)
     shared_legend(figure, [*panels, *above])
     figure.savefig(path)
     return path
+
+
+def _main(curves: Curves) -> Curves:
+    """Return the methods that fit into one readable plot; the table has all of them."""
+    wanted = ("feddc", "fedavg", "radon", "daisy", "central", "sgd")
+    return [curve for curve in curves if curve["method"].startswith(wanted)]
 
 
 def _panels(figure: Figure, rows: list[Row], curves: Curves) -> tuple[list[Axes], list[Axes]]:

@@ -31,7 +31,7 @@ _MOST_UNPACKED = 1 << 30  # 60,000 images of 3 kB are a fifth of it
 _Part = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
-def cifar10(folder: Path | None, _seed: int, _options: DataOptions) -> Dataset:
+def cifar10(folder: Path | None, _seed: int, options: DataOptions) -> Dataset:
     """Read the publisher's training images (or a part of them) as the pool, and its test set."""
     root = require("cifar10", folder)
     binary = root / "cifar-10-batches-bin"
@@ -47,9 +47,22 @@ def cifar10(folder: Path | None, _seed: int, _options: DataOptions) -> Dataset:
         raise DataError(_nothing_found(root, zips))
 
     def examples(part: _Part) -> Examples:
-        return Examples(scale_pixels(part[0], _MEAN, _DEVIATION), part[1])
+        pixels = shrink(part[0], options.image_size or _SIZE)
+        return Examples(scale_pixels(pixels, _MEAN, _DEVIATION), part[1])
 
     return Dataset("cifar10", examples(train), examples(test), CLASSES)
+
+
+def shrink(images: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
+    """Return the means of square blocks of pixels: images of `size` × `size`."""
+    side = images.shape[-1]
+    if size > side or side % size:
+        raise DataError(
+            f"image-size of cifar10 must divide {side}, got {size}: use 16 or 8, or 0 for {side}"
+        )
+    block = side // size
+    blocks = images.reshape(*images.shape[:-2], size, block, size, block)
+    return images if block == 1 else np.rint(blocks.mean(axis=(-3, -1))).astype(np.uint8)
 
 
 def _nothing_found(root: Path, zips: list[Path]) -> str:

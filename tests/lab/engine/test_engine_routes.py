@@ -3,15 +3,12 @@
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lab.engine.backends import draws
-from lab.engine.backends.draws import draw_batches
 from lab.engine.routes import Routes
 from protocol.messages import Carries
-from protocol.randomness import TrainingStreams
+from protocol.randomness import TrainingStreams, draw_batches
 from protocol.schedule import Ending, Schedule
 from strategies.routing.planner import ModelRef, Planner
 
@@ -84,40 +81,8 @@ def test_batches_drawn_together_are_those_drawn_alone(
 ) -> None:
     size = max(1, min(examples, 80, round(fraction * examples)))
     positions, rounds = [0, 5, 2], range(first, first + 4)
-    table = draw_batches(seed, positions, rounds, examples, size)
-    for row, round_ in zip(table, rounds, strict=True):
-        for batch, position in zip(row, positions, strict=True):
-            alone = TrainingStreams(seed, position).batch(round_, examples, size)
-            assert batch.tolist() == alone.tolist()
-
-
-def test_a_number_that_numpy_would_draw_again_is_left_to_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[Any] = []
-
-    def unsure(tape: Any, bound: int) -> Any:
-        tape.unsure[1] = True
-        return np.zeros(len(tape.unsure), dtype=np.int64)
-
-    def alone(seed: bytes, position: int, round_: int, examples: int, size: int) -> Any:
-        asked.append(position)
-        return np.zeros(size, dtype=np.int64)
-
-    monkeypatch.setattr(draws._Tape, "below", unsure)
-    monkeypatch.setattr(draws, "_drawn_alone", alone)
-    draw_batches(b"x" * 32, [3, 4], range(1), 9, 1)
-    assert asked == [4, 3]  # the unsure one, and the one that is always compared
-
-
-@pytest.mark.parametrize("broken", ["_floyd", "_philox"])
-def test_another_numpy_is_noticed(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
-    original = getattr(draws, broken)
-
-    def other(*arguments: Any) -> Any:
-        result = original(*arguments)
-        return result[::-1] if broken == "_philox" else result[:, ::-1].copy()
-
-    monkeypatch.setattr(draws, broken, other)
-    batch = draw_batches(b"x" * 32, [7], range(2, 3), 500, 20)[0, 0]
-    assert batch.tolist() == TrainingStreams(b"x" * 32, 7).batch(2, 500, 20).tolist()
+    names = [(position, round_) for round_ in rounds for position in positions]
+    table = draw_batches(seed, names, examples, size)
+    for batch, (position, round_) in zip(table, names, strict=True):
+        alone = TrainingStreams(seed, position).batch(round_, examples, size)
+        assert batch.tolist() == alone.tolist()

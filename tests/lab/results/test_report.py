@@ -67,10 +67,27 @@ def some_results(**accuracies: tuple[float, ...]) -> dict[str, Any]:
 def test_the_page_says_plainly_what_is_not_reproduced_and_no_more(
     feddc: tuple[float, ...], said: str
 ) -> None:
-    results = some_results(feddc=feddc, fedavg_1=(0.88,) * len(feddc))
+    results = some_results(feddc=feddc, fedavg_1=(0.88,) * len(feddc)) | {"preset": "desk"}
     (finding,) = findings(results)
     assert finding.endswith(said)
     assert finding in page([results])
+
+
+def test_a_demonstration_is_neither_reproduced_nor_not() -> None:
+    results = some_results(feddc=(0.80, 0.81, 0.80), fedavg_1=(0.88,) * 3)
+    (finding,) = findings(results)
+    assert finding.endswith("behind; the paper reports +2.5 in its own regime.")
+    text = page([results])
+    assert "reproduced.**" not in text
+    assert "## In short: demonstrations (laptop preset)" in text
+
+
+def test_a_lead_that_turns_late_in_training_has_no_verdict() -> None:
+    results = some_results(feddc=(0.90, 0.91, 0.90), fedavg_1=(0.88,) * 3) | {"preset": "desk"}
+    results["gains"][0]["stable"] = False
+    (finding,) = findings(results)
+    assert "ahead at the end, but not stable" in finding
+    assert finding.endswith("no verdict, it depends on the rounds.")
 
 
 def test_a_verdict_by_balanced_accuracy_says_so() -> None:
@@ -129,7 +146,7 @@ def test_every_row_has_its_preset_seeds_machine_seconds_and_the_papers_number() 
     text = page([results])
     assert "`feddc lab run tiny --preset laptop --seeds 2`: seeds 0 to 1, 12 s on " in text
     assert results["hardware"]["torch"] in text
-    assert "| FedDC(1, 3) | 85.0 ± 5.0 | 50.0 ± 0.0 | 90.5 ± 0.5 | 0.1 | 2 | 24 | 1.0 |" in text
+    assert "| FedDC(1, 3) | 85.0 ± 5.0 | 50.0 ± 0.0 | – | 90.5 ± 0.5 | 0.1 | 2 | 24 | 1.0 |" in text
 
 
 def test_a_run_is_taken_over_with_its_plot(tmp_path: Path) -> None:

@@ -36,8 +36,11 @@ def record(method: str, seed: int, accuracy: float, clients: float = 0.5) -> Rec
         test=metrics,
         clients=Metrics(0.2, clients, clients),
         held_out=metrics,
-        curve=[(3, 1, 12, accuracy / 2, 0.5), (6, 2, 24, accuracy, 0.5)],
-        training=[(3, 0.5), (6, 1.0)],
+        curve=[
+            (3, 1, 12, accuracy / 2, 0.5, None, None),
+            (6, 2, 24, accuracy, 0.5, None, None),
+        ],
+        training=[(3, 0.5, 0.25, 0.75), (6, 1.0, 1.0, 1.0)],
         aggregations=2,
         messages=24,
         seconds=1.0,
@@ -217,7 +220,7 @@ def test_curves_are_means_with_the_seeds_extremes() -> None:
 def test_of_several_points_in_one_round_the_last_is_kept() -> None:
     ours, records = finished(feddc=(0.90, 0.80))
     more = {
-        key: replace(record, training=[(3, 0.1), (3, 0.5), (6, 1.0)])
+        key: replace(record, training=[(3, 0.1, 0, 1), (3, 0.5, 0, 1), (6, 1.0, 1, 1)])
         for key, record in records.items()
     }
     (curve,) = curves(ours, more)

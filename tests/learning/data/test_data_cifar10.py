@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from learning.data import DataOptions, Dataset, load
-from learning.data.sets.cifar10 import CLASSES
+from learning.data import DataError, DataOptions, Dataset, load
+from learning.data.sets.cifar10 import CLASSES, shrink
 
 Refusal = Callable[[Callable[[], object]], str]
 
@@ -120,3 +120,14 @@ def test_damaged_zips_are_named(tmp_path: Path, refusal: Refusal) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("train/cat/1.jpg", jpeg((1, 2, 3)))
     assert f"{path}: no test/<class>/ images in it" in refusal(lambda: read(tmp_path))
+
+
+def test_smaller_images_are_means_of_blocks_of_pixels() -> None:
+    images = np.arange(2 * 3 * 4 * 4, dtype=np.uint8).reshape(2, 3, 4, 4)
+    small = shrink(images, 2)
+    assert small.shape == (2, 3, 2, 2)
+    # (0 + 1 + 4 + 5) / 4 = 2.5 and (2 + 3 + 6 + 7) / 4 = 4.5: halves round to even.
+    assert small[0, 0].tolist() == [[2, 4], [10, 12]]
+    assert shrink(images, 4) is images
+    with pytest.raises(DataError, match="must divide 4, got 3"):
+        shrink(images, 3)
