@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 # Several processes train at once: more threads each would only get in each other's way.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test test-slow test-busy test-timing lint types imports format images lock sbom audit settings federation benchmarks results clean
+.PHONY: help install demo test test-slow test-busy test-timing lint types imports format images lock sbom audit settings federation benchmarks results docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ $(BIN)/.installed: pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-demo: install ## FedDC beside FedAvg, training alone and pooling, on Flower's engine (3 minutes)
+demo: install ## FedDC beside FedAvg, training alone and pooling: first in the lab, then on Flower
 	$(BIN)/feddc lab demo
 
 # Tests of one file share what takes long to start.
@@ -84,10 +84,15 @@ benchmarks: install ## every benchmark, one JSON line each
 	$(BIN)/python -m benchmarks.scaling --json
 	$(BIN)/python -m benchmarks.plain --json
 	$(BIN)/python -m benchmarks.flood --json
+	$(BIN)/python -m benchmarks.report --json
 	$(BIN)/python -m benchmarks.data --json
 
 results: install ## regenerate docs/results.md, docs/when-it-helps.md and the README's plot from docs/results
 	$(BIN)/feddc lab report
+
+docs: install ## the documentation as HTML that works offline, in dist/docs
+	$(BIN)/python -m pip install --quiet '.[docs]'
+	$(BIN)/python -m sphinx --quiet docs dist/docs
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

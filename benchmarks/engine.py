@@ -168,11 +168,12 @@ def _asked(pipe: Connection) -> Iterator[None]:
 def _on_ray(name: str, folder: Path) -> float:
     from benchmarks.support.engine_tasks import task
     from lab.flower.simulate import simulate
+    from operation.runs.event_file import FILE_NAME, EventFile
 
     settings = task(name, folder / "data").on_ray()
     simulate(settings, run_dir=folder / "run")
-    lines = (folder / "run" / "metrics.jsonl").read_text("utf-8").splitlines()
-    legs = [event for line in lines if (event := json.loads(line))["event"] == "leg"]
+    events = EventFile(folder / "run" / FILE_NAME).new_events()
+    legs = [event for event in events if event["event"] == "leg"]
     return max(float(leg["answered"] / leg["seconds"]) for leg in legs)
 
 

@@ -1,6 +1,9 @@
 """Federated daisy-chaining for Flower: everything that a user's own program imports.
 
 from feddc import FedDC
+
+In a notebook: `feddc.simulate(dataset="digits", hospitals=10)`, `feddc.lab.run("mnist", seeds=3)`,
+`feddc.open_run("runs/one")`.
 """
 
 from importlib import import_module
@@ -10,6 +13,8 @@ from feddc._shadowing import check_packages
 
 if TYPE_CHECKING:
     from client_app.sealing_mod import sealing_mod
+    from lab.notebook import comparison as lab
+    from lab.notebook.simulate import open_run, simulate
     from strategies import FedDC, GeometricMedian, RadonPoint, ScheduleOptions, SealedStudy
 
 __all__ = [
@@ -18,10 +23,18 @@ __all__ = [
     "RadonPoint",
     "ScheduleOptions",
     "SealedStudy",
+    "lab",
+    "open_run",
     "sealing_mod",
+    "simulate",
 ]
 
-_MODULES = dict.fromkeys(__all__, "strategies") | {"sealing_mod": "client_app.sealing_mod"}
+_MODULES = dict.fromkeys(__all__, "strategies") | {
+    "lab": "lab.notebook.comparison",
+    "open_run": "lab.notebook.simulate",
+    "sealing_mod": "client_app.sealing_mod",
+    "simulate": "lab.notebook.simulate",
+}
 
 check_packages()
 
@@ -30,7 +43,8 @@ def __getattr__(name: str) -> Any:
     # Lazily: `import feddc` loads neither Flower nor PyTorch.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    module = import_module(_MODULES[name])
+    return module if name == "lab" else getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+import click
 import typer
 
 from operation.renames import renamed_commands, renamed_options
@@ -23,7 +24,7 @@ def lab() -> None:
 def demo(
     json_output: JsonOption = False,
 ) -> None:
-    """Compare daisy-chaining with the alternatives, in a few minutes."""
+    """Compare daisy-chaining with the alternatives: first in seconds, then on Flower's engine."""
     from lab.demo import demo as run  # imports torch
 
     raise typer.Exit(run(json_output=json_output))
@@ -116,10 +117,15 @@ def run(
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of `feddc lab run`.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders, all of `feddc lab run` or of `simulate`.")
+    ],
     json_output: JsonOption = False,
 ) -> None:
-    """Show several finished runs side by side."""
+    """Show several finished runs side by side.
+
+    Example: feddc lab compare runs/one runs/two
+    """
     from lab.commands.compare_command import compare as side_by_side
     from lab.commands.run_command import screen
 
@@ -137,6 +143,63 @@ def report(
     from lab.commands.report_command import report as make
 
     raise typer.Exit(make(runs or [], docs))
+
+
+@app.command()
+def page(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders of `feddc simulate`.")],
+    output: Annotated[
+        Path | None, typer.Option(help="File for several runs on one page; default: report.html.")
+    ] = None,
+) -> None:
+    """Write the reports of runs again, or several runs on one page to hand out.
+
+    Example: feddc lab page runs/one runs/two --output both.html
+    """
+    from lab.commands.page_command import write_page
+
+    raise typer.Exit(write_page(runs, output))
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="Run folder of `feddc simulate`.")],
+    to: Annotated[
+        str, typer.Option(click_type=click.Choice(["csv", "tensorboard"]), help="Format.")
+    ] = "csv",
+    output: Annotated[
+        Path | None, typer.Option(help="File or folder; default: in the run folder.")
+    ] = None,
+    hospitals: Annotated[
+        bool, typer.Option("--hospitals", help="Also single hospitals' figures.")
+    ] = False,
+) -> None:
+    """Write a run's figures for other programs; by default pooled ones only.
+
+    Example: feddc lab export runs/one --to csv
+    """
+    from lab.commands.export_command import export as write
+
+    raise typer.Exit(write(run, to, output, with_hospitals=hospitals))
+
+
+@app.command()
+def dashboard(
+    folder: Annotated[Path, typer.Argument(help="Folder with runs.")] = Path("runs"),
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free.")
+    ] = 8790,
+) -> None:
+    """Show the runs of a folder on a page of this machine, while they run, and compare them.
+
+    Example: feddc lab dashboard runs --port 8790
+    """
+    from operation.terminal import exit_on_error
+    from server_app.cli.dashboard_commands import serve_dashboard
+
+    with exit_on_error(user="the owner of the folder"):
+        folder.mkdir(parents=True, exist_ok=True)
+        serve_dashboard(folder, f"FedDC: {folder}", port)
 
 
 @app.command(cls=_EXAMPLES)

@@ -80,7 +80,13 @@ def load_own(
         )
     # What was found in the data is no agreement: a refusal must not depend on it.
     is_fixed = bool(options.classes) or local.dataset not in _CLASSES_AS_FOUND
-    return Partition(name, dataset.train, dataset.test, dataset.classes if is_fixed else None)
+    return Partition(
+        name,
+        dataset.train,
+        dataset.test,
+        dataset.classes if is_fixed else None,
+        left_out=dataset.left_out,
+    )
 
 
 def _medical(
@@ -90,11 +96,12 @@ def _medical(
     if codebook is None:
         return options
     here = columns.get(codebook.label, LocalColumn())
+    is_default = options.label_column == DataOptions.label_column
     return replace(
         options,
         images=codebook.images,
         classes=codebook.classes,
-        label_column=here.column or codebook.label,
+        label_column=here.column or (codebook.label if is_default else options.label_column),
         levels=tuple(here.levels.items()),
     )
 

@@ -284,7 +284,8 @@ def test_the_drawn_schedules_are_those_of_the_code() -> None:
 
 
 def test_every_test_that_the_threat_model_names_is_in_the_suite() -> None:
-    named = set(re.findall(r"`(test_\w+)`", read(DOCS / "threat-model.md"))) - {"test_unprotected"}
+    pages = read(DOCS / "threat-model.md") + read(DOCS / "secure-averaging.md")
+    named = set(re.findall(r"`(test_\w+)`", pages)) - {"test_unprotected"}
     in_suite = {
         name
         for path in (ROOT / "tests").rglob("test_*.py")
@@ -315,7 +316,7 @@ def test_every_field_of_a_run_is_documented(run_tiny: Any) -> None:
     for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
         event = json.loads(line)
         fields = set(re.findall(r"`(\w+)`", " ".join(rows[event["event"]])))
-        missing = set(event) - fields - {"event", "time"}
+        missing = set(event) - fields - {"event", "version", "time"}
         assert not missing, f"event {event['event']} has {missing}"
 
     summary = page.partition("### summary.json")[2].partition("\n## ")[0]
@@ -325,7 +326,7 @@ def test_every_field_of_a_run_is_documented(run_tiny: Any) -> None:
     assert set(re.findall(r"`(\w+)`", printed)) == set(JSON_KEYS)
 
     written = {path.name for path in folder.iterdir()}
-    assert written == {name for name in rows if re.fullmatch(r"\w+\.\w+", name)} - {"flower.log"}
+    assert written == {name for name in rows if re.fullmatch(r"[\w-]+\.\w+", name)} - {"flower.log"}
 
 
 def test_parameter_counts_are_those_of_the_models() -> None:

@@ -1,13 +1,13 @@
 """A study on this machine with the product's own commands: coordinator, agents and SuperNodes."""
 
 import csv
-import json
 import random
 import subprocess
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from operation.runs.event_file import FILE_NAME, EventFile
 from server_app.study.registration import control
 from server_app.study.study_folder import Study
 
@@ -64,8 +64,8 @@ class SmallStudy:
             "run", "--json", *settings, seconds=_START_SECONDS + count * _LEG_SECONDS
         )
         newest = max((self._setup.study / "experiments").iterdir(), key=lambda folder: folder.name)
-        lines = [json.loads(line) for line in (newest / "metrics.jsonl").read_text().splitlines()]
-        legs = [line for line in lines if line["event"] == "leg"]
+        events = EventFile(newest / FILE_NAME).new_events()
+        legs = [event for event in events if event["event"] == "leg"]
         if len(legs) != count + 1 or any(leg["answered"] != len(self._names) for leg in legs):
             raise RuntimeError(f"a hospital did not answer in every leg: {newest}")
         ends = [float(leg["time"]) for leg in legs]

@@ -102,6 +102,7 @@ def _data(folder: HospitalFolder, configuration: Configuration) -> Iterator[Find
             "wrong",
             f"{examples}; [policy] requires at least {policy.minimum_local_examples}",
             "add data, or lower minimum-local-examples",
+            partition,
         )
     elif len(partition.held_out) < policy.minimum_held_out:
         yield Finding(
@@ -109,9 +110,10 @@ def _data(folder: HospitalFolder, configuration: Configuration) -> Iterator[Find
             "warning",
             f"{examples}; [policy] evaluates on {policy.minimum_held_out} or more",
             "add data, or raise test-fraction",
+            partition,
         )
     else:
-        yield Finding("data", "fine", examples)
+        yield Finding("data", "fine", examples, partition=partition)
     path = Path(configuration.local.data_dir)
     if data.data_dir and _is_open_to_all(path):
         yield Finding(

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from learning.data import Partition
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -12,3 +14,5 @@ class Finding:
     verdict: Literal["fine", "warning", "wrong"]
     text: str
     remedy: str = ""
+    partition: Partition | None = None
+    """The data, if this is about data that could be read."""

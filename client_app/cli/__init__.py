@@ -4,7 +4,7 @@ import typer
 
 from operation.renames import renamed_commands, renamed_options
 
-from . import agent_commands, enrolment_commands, experiment_commands, model_commands
+from . import agent_commands, check_command, enrolment_commands, experiment_commands, model_commands
 
 app = typer.Typer(no_args_is_help=True, cls=renamed_commands({"forget": "`feddc hospital reset`"}))
 
@@ -17,7 +17,8 @@ def hospital() -> None:
 app.command()(enrolment_commands.init)
 app.command(cls=renamed_options({"--yes": "--fingerprint"}))(enrolment_commands.join)
 app.command("renew-transport-key")(enrolment_commands.renew_transport_key)
-app.command()(agent_commands.check)
+app.command()(check_command.check)
+app.command()(check_command.status)
 app.command()(agent_commands.serve)
 app.command(cls=renamed_options({"--through": "--via-socket"}))(agent_commands.connect)
 app.command()(experiment_commands.experiments)

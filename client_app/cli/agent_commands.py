@@ -1,4 +1,4 @@
-"""Commands to run a hospital: `check`, `serve`, `connect`, `audit`, `reset`."""
+"""Commands to run a hospital: `serve`, `connect`, `audit`, `reset`."""
 
 import logging
 from pathlib import Path
@@ -13,22 +13,6 @@ from operation.terminal import console, echo, fail
 from .shared import DEFAULT_FOLDER, Folder, exit_on_error
 
 _LOG_LINES_PER_MINUTE = 600
-_SIGNS = {"fine": "✓", "warning": "!", "wrong": "✗"}
-
-
-def check(folder: Folder = DEFAULT_FOLDER) -> None:
-    """Check readiness and suggest fixes."""
-    from client_app.check.checks import check_everything
-    from client_app.hospital_folder import HospitalFolder
-
-    ready = True
-    with exit_on_error():
-        for finding in check_everything(HospitalFolder(folder)):
-            ready = ready and finding.verdict != "wrong"
-            echo(f"{_SIGNS[finding.verdict]} {finding.subject}: {finding.text}")
-            if finding.remedy:
-                echo(f"    → {finding.remedy}")
-    raise typer.Exit(0 if ready else 1)
 
 
 def serve(folder: Folder = DEFAULT_FOLDER) -> None:

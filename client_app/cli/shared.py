@@ -1,21 +1,34 @@
-"""What the hospital's commands share: the folder option, and errors printed as one line."""
+"""What the hospital's commands share: the folder option, and errors without a traceback."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from operation import terminal
+from operation.terminal import echo, fail
 
 Folder = Annotated[
-    Path, typer.Option("--folder", help="Folder of this hospital.", show_default="./hospital")
+    Path,
+    typer.Option(
+        "--folder",
+        envvar="FEDDC_HOSPITAL",
+        help="Folder of this hospital.",
+        show_default="./hospital",
+    ),
 ]
 DEFAULT_FOLDER = Path("hospital")
+_MOST_PROBLEMS = 20
 
 
-def exit_on_error() -> AbstractContextManager[None]:
-    """Print an expected error of a hospital's command as one line and exit."""
+@contextmanager
+def exit_on_error() -> Iterator[None]:
+    """Print an expected error of a hospital's command and exit.
+
+    An error is one line; problems of the data are one line each.
+    """
     from client_app.enrol.enrolment import EnrolmentRefused
     from client_app.hospital_folder import FolderError
     from client_app.state.decisions import DecisionsError
@@ -25,8 +38,7 @@ def exit_on_error() -> AbstractContextManager[None]:
     from operation.config import SettingsError
     from operation.unix_socket import SocketTaken
 
-    return terminal.exit_on_error(
-        DataError,
+    with terminal.exit_on_error(
         DecisionsError,
         FolderError,
         HeldOutError,
@@ -35,4 +47,12 @@ def exit_on_error() -> AbstractContextManager[None]:
         StoreError,
         refusals=(EnrolmentRefused,),
         user="the agent's user",
-    )
+    ):
+        try:
+            yield
+        except DataError as error:
+            *texts, last = error.problems[:_MOST_PROBLEMS] or (str(error),)
+            for text in texts:
+                echo(f"feddc: {text}", err=True)
+            more = len(error.problems) - _MOST_PROBLEMS
+            fail(2, f"{last}; and {more} more" if more > 0 else last)

@@ -42,12 +42,6 @@ def check_network(
             RefusalCode.DESCRIPTOR_REFUSED,
             f"examples here have shape {here}, the experiment's have {descriptor.shape}",
         )
-    agreed = partition.classes  # never what is found in the data: refusals don't depend on patients
-    if agreed is not None and descriptor.classes != len(agreed):
-        raise Refused(
-            RefusalCode.DESCRIPTOR_REFUSED,
-            f"{len(agreed)} classes were agreed on, the experiment has {descriptor.classes}",
-        )
     try:
         numbers = count_parameters(
             settings.model,
@@ -59,6 +53,12 @@ def check_network(
         raise Refused(RefusalCode.DESCRIPTOR_REFUSED, str(error)) from error
     if numbers > most:
         raise Refused(RefusalCode.AGAINST_POLICY, f"{numbers} parameters are more than {most}")
+    agreed = partition.classes  # never what is found in the data: refusals don't depend on patients
+    if agreed is not None and descriptor.classes != len(agreed):
+        raise Refused(
+            RefusalCode.DESCRIPTOR_REFUSED,
+            f"{len(agreed)} classes were agreed on, the experiment has {descriptor.classes}",
+        )
 
 
 class LocalTraining:

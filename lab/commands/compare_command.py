@@ -13,10 +13,14 @@ from lab.experiments import ExperimentError
 from lab.results.row import Row, rows_of
 from lab.results.text import spread_text
 from lab.sweep import RunFolder
+from operation.runs.event_file import FILE_NAME
+from server_app.pages.run_view import RunRecord, public_view
 
 
 def compare(runs: list[Path], console: Console, *, json_output: bool) -> int:
     """Print a row for each method and a column for each run."""
+    if all((run / FILE_NAME).is_file() for run in runs):
+        return _compare_simulations(runs, console, json_output=json_output)
     try:
         found = {str(run): _results(run) for run in runs}
         table = _table(found)
@@ -29,6 +33,31 @@ def compare(runs: list[Path], console: Console, *, json_output: bool) -> int:
     console.print(table)
     for line in _differences(found):
         console.print(line, highlight=False)
+    return 0
+
+
+def _compare_simulations(runs: list[Path], console: Console, *, json_output: bool) -> int:
+    """Print a row for each run of `feddc simulate`, and the settings in which they differ."""
+    records = {str(run): RunRecord.read(run) for run in runs}
+    if json_output:
+        lines = {name: one.summary | {"settings": one.settings} for name, one in records.items()}
+        typer.echo(json.dumps(lines))
+        return 0
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("run", overflow="fold")
+    for column in ("method", "state", "test accuracy", "sent"):
+        table.add_column(column, no_wrap=True)
+    for name, one in records.items():
+        view = public_view(one)
+        facts = dict(view["facts"])
+        table.add_row(
+            name, view["method"], view["state"], facts.get("test accuracy", "–"),
+            facts.get("sent", "–"),
+        )  # fmt: skip
+    console.print(table)
+    for line in _differences({name: {"settings": one.settings} for name, one in records.items()}):
+        if not line.startswith("run-dir:"):
+            console.print(line, highlight=False)
     return 0
 
 

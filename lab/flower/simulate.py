@@ -4,19 +4,21 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lab.flower.several_runs import RUNS
 from lab.flower.simulation_engine import EngineError, joins_ray_cluster, run_app
 from learning.data import DataError
 from learning.models import ModelError
-from operation.config import SettingsError
+from operation.config import Scalar, SettingsError
+from operation.runs.event_file import FILE_NAME, Event, EventFile
 from server_app.config.run_config import Settings, preflight
-from server_app.experiment.event_file import Event, EventFile
 
 SERVER_APP, CLIENT_APP = "server_app.app:app", "client_app.courier:app"
+SEVERAL = "lab.flower.several_runs:app"
 INPUT_ERRORS = (SettingsError, DataError, ModelError)
 _CLOSING_SECONDS = 60.0
 _RAY_TIMEOUT = "timed out during startup"  # in Flower's log; its status has no reason then
@@ -45,20 +47,46 @@ def simulate(
     Wrong input raises one of INPUT_ERRORS before anything is started; later failures raise
     SimulationFailed.
     """
-    run_dir = run_dir.expanduser().resolve()
-    settings = settings.replace(run_dir=str(run_dir))
-    _check_cpus(cpus)
-    preflight(settings)
-    log_path = _new_log(run_dir)
     tell = on_event or (lambda _: None)
-    tell({"event": "starting"})
-    events = _Events(run_dir / "metrics.jsonl", tell)
+    (summary,) = simulate_each(
+        [settings], [run_dir], cpus=cpus, on_event=lambda _, event: tell(event), verbose=verbose
+    )
+    return summary
+
+
+def simulate_each(
+    runs: Sequence[Settings],
+    run_dirs: Sequence[Path],
+    *,
+    cpus: int | None = None,
+    on_event: Callable[[int, Event], None] | None = None,
+    verbose: bool = False,
+) -> list[dict[str, Any]]:
+    """Run several experiments in turn on the same simulated hospitals: Flower starts once.
+
+    They may differ in the coordinator's settings only. `on_event` also receives the run's number.
+    Otherwise as `simulate`; the log is in the first folder.
+    """
+    folders = [folder.expanduser().resolve() for folder in run_dirs]
+    tell = on_event or (lambda *_: None)
+    settings = [one.replace(run_dir=str(folder)) for one, folder in zip(runs, folders, strict=True)]
+    first = settings[0]
+    if {one.local for one in settings} != {first.local} or len(
+        {(one.algorithm.seed, one.algorithm.hospitals) for one in settings}
+    ) != 1:
+        raise SettingsError("runs of one simulation have the same data, seed and hospitals")
+    _check_cpus(cpus)
+    for one in settings:
+        preflight(one)
+    log_path = _new_log(folders[0])
+    tell(0, {"event": "starting"})
+    events = _Events([folder / FILE_NAME for folder in folders], tell)
     try:
         flower = run_app(
-            server_app=SERVER_APP,
+            server_app=SERVER_APP if len(settings) == 1 else SEVERAL,
             client_app=CLIENT_APP,
-            config=settings.as_config(),
-            nodes=settings.algorithm.hospitals,
+            config=_config(settings),
+            nodes=first.algorithm.hospitals,
             cpus=cpus,
             log_path=log_path,
             watch=events.read,
@@ -68,7 +96,20 @@ def simulate(
         raise SimulationFailed(events.failure() or str(error), log_path) from error
     if reason := events.failure() or _flower_failure(flower.status, flower.details, log_path):
         raise SimulationFailed(reason, log_path)
-    return _summary(run_dir, events, log_path)
+    if len(events.ends) < len(folders):
+        raise SimulationFailed("the ServerApp ended without reporting a result", log_path)
+    return [_summary(folder, log_path) for folder in folders]
+
+
+def _config(settings: Sequence[Settings]) -> dict[str, Scalar]:
+    if len(settings) == 1:
+        return settings[0].as_config()
+    shared = settings[0].as_config()
+    changes = [
+        {key: value for key, value in one.as_config().items() if value != shared[key]}
+        for one in settings
+    ]
+    return shared | {RUNS: json.dumps(changes)}
 
 
 def default_run_dir() -> Path:
@@ -77,27 +118,30 @@ def default_run_dir() -> Path:
 
 
 class _Events:
-    """Follows metrics.jsonl, which the ServerApp writes during the run."""
+    """Follows metrics.jsonl of every run, which the ServerApp writes in turn."""
 
-    def __init__(self, path: Path, on_event: Callable[[Event], None]) -> None:
-        self._file, self._on_event = EventFile(path), on_event
+    def __init__(self, paths: Sequence[Path], on_event: Callable[[int, Event], None]) -> None:
+        self._files, self._on_event = [EventFile(path) for path in paths], on_event
         self._ended = 0.0
-        self.end: Event | None = None
+        self.ends: list[Event] = []
 
     def read(self) -> None:
         """Pass on the lines written since the last call."""
-        for event in self._file.new_events():
-            if event.get("event") == "end":
-                self.end, self._ended = event, time.monotonic()
-            self._on_event(event)
-        if self.end and time.monotonic() - self._ended > _CLOSING_SECONDS:
+        for number, file in enumerate(self._files):
+            for event in file.new_events():
+                if event.get("event") == "end":
+                    self.ends.append(event)
+                    self._ended = time.monotonic()
+                self._on_event(number, event)
+        is_over = len(self.ends) == len(self._files) or self.failure() is not None
+        if is_over and time.monotonic() - self._ended > _CLOSING_SECONDS:
             raise EngineError(f"Flower did not end the run in {_CLOSING_SECONDS:.0f} s")
 
     def failure(self) -> str | None:
         """Return the ServerApp's reason for its failure; None if it did not fail."""
-        if self.end is None or self.end.get("status") == "completed":
+        if not self.ends or self.ends[-1].get("status") == "completed":
             return None
-        return str(self.end.get("reason") or "the ServerApp failed without a reason")
+        return str(self.ends[-1].get("reason") or "the ServerApp failed without a reason")
 
 
 def _flower_failure(status: str, details: str, log_path: Path) -> str | None:
@@ -110,9 +154,7 @@ def _flower_failure(status: str, details: str, log_path: Path) -> str | None:
     return f"{_one_line(said)} (Flower: {status})" if said else f"Flower's run status is {status}"
 
 
-def _summary(run_dir: Path, events: _Events, log_path: Path) -> dict[str, Any]:
-    if events.end is None:
-        raise SimulationFailed("the ServerApp ended without reporting a result", log_path)
+def _summary(run_dir: Path, log_path: Path) -> dict[str, Any]:
     try:
         summary: dict[str, Any] = json.loads((run_dir / "summary.json").read_text("utf-8"))
     except FileNotFoundError:

@@ -1,7 +1,7 @@
 """Labelled examples, and a data set made of a training pool and a test set."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,9 @@ class Dataset:
 
     classes: tuple[str, ...]
     """The names of the labels 0, 1, …"""
+
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """How many files were left out, by the reason."""
 
     def __post_init__(self) -> None:
         # Data sets also come from plug-ins, so they are checked here.

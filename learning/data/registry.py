@@ -1,7 +1,9 @@
 """The data set registry: built-in data sets and plug-ins, by name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
+from itertools import count
 from pathlib import Path
 
 from learning.data.examples import DataError, Dataset
@@ -35,6 +37,8 @@ _BUILT_IN: dict[str, Loader] = {
     "synthetic": synthetic,
 }
 
+_OWN = count(1)
+
 
 def load(name: str, *, folder: Path | None, seed: int, options: DataOptions) -> Dataset:
     """Read a data set from its `folder` (see `default_folder`); `seed` draws the test set."""
@@ -50,6 +54,17 @@ def load(name: str, *, folder: Path | None, seed: int, options: DataOptions) -> 
     if name in plug_ins:
         return _load_plug_in(plug_ins[name], folder, seed, options)
     raise DataError(f"unknown data set {name!r}: dataset must be one of {', '.join(names())}")
+
+
+@contextmanager
+def registered(loader: Loader) -> Iterator[str]:
+    """Make data of one's own available in this process; yield their name."""
+    name = f"own-{next(_OWN)}"  # never the same: data are cached by their names
+    _BUILT_IN[name] = loader
+    try:
+        yield name
+    finally:
+        del _BUILT_IN[name]
 
 
 def names() -> tuple[str, ...]:

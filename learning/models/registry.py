@@ -1,7 +1,9 @@
 """The model registry: find a model by name, check its options, build it."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import count
 
 import torch
 from torch import nn
@@ -23,6 +25,8 @@ _BUILT_IN = {
     )
 }
 
+_OWN = count(1)
+
 
 def build(
     name: str, *, shape: Shape, classes: int, options: Mapping[str, object], seed: int
@@ -40,6 +44,20 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return model.create(shape, classes, **values)
+
+
+@contextmanager
+def registered(create: Callable[[], nn.Module]) -> Iterator[str]:
+    """Make a network of one's own available in this process; yield its name.
+
+    `create` returns the network with fresh initial weights, whatever the task is.
+    """
+    name = f"own-{next(_OWN)}"  # never the same: networks are cached by their names
+    _BUILT_IN[name] = Model(name, (), lambda shape, classes: create())
+    try:
+        yield name
+    finally:
+        del _BUILT_IN[name]
 
 
 def count_parameters(

@@ -6,6 +6,7 @@ from operation.renames import renamed_commands, renamed_options
 
 from . import (
     codebook_commands,
+    dashboard_commands,
     experiment_commands,
     export_command,
     service_commands,
@@ -33,4 +34,5 @@ app.command()(experiment_commands.follow)
 app.command()(experiment_commands.status)
 app.command()(experiment_commands.resume)
 app.command()(experiment_commands.stop)
+app.command()(dashboard_commands.dashboard)
 app.command()(export_command.export)

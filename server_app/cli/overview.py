@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from operation import disk_space
+from operation.runs.event_file import FILE_NAME
+from operation.runs.history import HospitalHistory, RunHistory
 from operation.terminal import byte_size
-from server_app.experiment.event_file import EventFile
-from server_app.experiment.live_view import ExperimentView, HospitalRow, ago
+from server_app.experiment.live_view import ago
 from server_app.services import background
 from server_app.services.supervisor import PARTS
 from server_app.study import certificates
@@ -35,7 +36,7 @@ def overview(study: Study) -> dict[str, Any]:
     last = _last_answers(folders)
     hospitals = []
     for card in enrolled(study):
-        node, row = nodes.get(card.name), last.get(card.name, HospitalRow())
+        node, row = nodes.get(card.name), last.get(card.name, HospitalHistory())
         hospitals.append(
             {
                 "name": card.name,
@@ -70,14 +71,11 @@ def overview(study: Study) -> dict[str, Any]:
     }
 
 
-def _last_answers(folders: list[Path]) -> dict[str, HospitalRow]:
+def _last_answers(folders: list[Path]) -> dict[str, HospitalHistory]:
     """Return how each hospital answered last in the experiment that was at work last."""
-    files = [folder / "metrics.jsonl" for folder in folders]
+    files = [folder / FILE_NAME for folder in folders]
     files = sorted((file for file in files if file.exists()), key=lambda file: file.stat().st_mtime)
-    watch = ExperimentView()
-    for event in EventFile(files[-1]).new_events() if files else ():
-        watch.add(event)
-    return watch.rows
+    return RunHistory.read(files[-1].parent).hospitals if files else {}
 
 
 def show(seen: dict[str, Any], console: Console) -> None:

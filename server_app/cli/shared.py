@@ -25,6 +25,7 @@ DEFAULT_FOLDER = Path("study")
 def exit_on_study_error() -> Iterator[None]:
     """Print an expected error of the coordinator as one line and exit."""
     from operation.config import SettingsError
+    from operation.runs.event_file import NewerEvents
     from server_app.services.nginx import ProxyError
     from server_app.services.service_lock import AlreadyUp
     from server_app.services.supervisor import ServiceError
@@ -32,10 +33,9 @@ def exit_on_study_error() -> Iterator[None]:
     from server_app.study.study_folder import StudyError
     from server_app.study.study_members import EnrolmentError
 
+    errors = (StudyError, SettingsError, NewerEvents)
     refusals = (EnrolmentError, ServiceError, ProxyError, CertificateError, AlreadyUp)
-    with exit_on_error(
-        StudyError, SettingsError, refusals=refusals, user="the owner of the study's folder"
-    ):
+    with exit_on_error(*errors, refusals=refusals, user="the owner of the study's folder"):
         yield
 
 

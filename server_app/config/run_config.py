@@ -49,6 +49,12 @@ class AlgorithmSettings(MethodSettings):
         advice="14 days. Hospitals that have not approved are asked again, at most once a minute; "
         "`feddc coordinator status` names them. Simulated hospitals approve at once.",
     )
+    keep_routes: bool = setting(
+        False,
+        "keep who sent to whom after a real experiment has ended",
+        advice="The file is `routes.jsonl`, for the coordinator only. Members may have stored what "
+        "they received: with the routes it is known whose it was.",
+    )
     seed: int = setting(
         0,
         "seed of all randomness (simulation)",

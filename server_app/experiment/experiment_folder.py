@@ -25,7 +25,7 @@ from server_app.config.run_config import RENAMED_SETTINGS, AlgorithmSettings, Se
 from server_app.config.study_check import check_in_subprocess
 from server_app.config.task_settings import TaskSettings
 from server_app.study.study_folder import Study, StudyError
-from strategies.session.secure_average import LEAST_MEMBERS
+from strategies.session.secure.secure_average import LEAST_MEMBERS
 
 from . import first_model
 

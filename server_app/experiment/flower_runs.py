@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from operation import files
+from operation.runs.event_file import FILE_NAME
 
 _FILE = "flower_runs.json"
 
@@ -38,6 +39,6 @@ def add_flower_run(folder: Path, run: FlowerRun) -> None:
 def metrics_length(folder: Path) -> int:
     """Return the present length of the experiment's metrics.jsonl."""
     try:
-        return (folder / "metrics.jsonl").stat().st_size
+        return (folder / FILE_NAME).stat().st_size
     except FileNotFoundError:
         return 0

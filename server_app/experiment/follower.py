@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from operation.clock import Clock
 from operation.flower.control_api import ControlApi, Node, RequestError
 from operation.processes import process_group
+from operation.runs.event_file import FILE_NAME, Event, EventFile
 from server_app.study.study_folder import Study
 
-from .event_file import Event, EventFile
 from .experiment_control import server_apps
 from .experiment_folder import ExperimentFolder
 from .flower_runs import FlowerRun
@@ -46,7 +46,7 @@ def follow(
 
     Events of earlier runs are passed on too; only the end of this run counts.
     """
-    file = EventFile(experiment.folder / "metrics.jsonl")
+    file = EventFile(experiment.folder / FILE_NAME)
     for event in file.new_events(until=run.position):
         on_event(event)
     clock = clock or Clock()

@@ -11,8 +11,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from .event_file import Event
-from .progress import RunProgress, bar_over_legs, shown
+from operation.runs.event_file import Event
+from operation.runs.history import (
+    HospitalHistory,
+    RunHistory,
+    approval_text,
+    duration,
+    waiting_text,
+)
+
+from .progress import bar_over_legs, progress_text, shown
 
 _MOST_ROWS = 20
 
@@ -29,61 +37,19 @@ class SeenNode(Protocol):
 
 
 @dataclass
-class HospitalRow:
-    """A hospital as the coordinator sees it: codes and metrics only."""
-
-    last_seen: float | None = None
-    is_online: bool = False
-    leg: int = 0
-    loss: float | None = None
-    problem: str = ""
-    approval: str = ""  # why it has not begun
-    is_parked: bool = False
-
-
-@dataclass
 class ExperimentView:
-    """The state of an experiment, from its events and its SuperNodes."""
+    """An experiment in a terminal: its history, and which SuperNodes are connected."""
 
-    state: RunProgress = field(default_factory=RunProgress)
-    rows: dict[str, HospitalRow] = field(default_factory=dict)
-    waiting: str = ""
-    approval: str = ""
+    run: RunHistory = field(default_factory=RunHistory)
+    online: dict[str, bool] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
-        self.state.add(event)
-        match event.get("event"):
-            case "approval":
-                self._add_approval(event)
-            case "start" | "generation":
-                self._forget_approval()
-                for name in event.get("hospitals", ()):
-                    self._row(name)
-            case "hospital":
-                row = self._row(event["hospital"])
-                row.problem = str(event.get("problem") or "")
-                if not row.problem:
-                    row.leg, row.last_seen = event["leg"], event.get("time")
-                if event.get("loss") is not None:
-                    row.loss = event["loss"]
-            case "unanswered":
-                for name in event["hospitals"]:
-                    self._row(name).problem = f"no answer since {duration(event['seconds'])}"
-                self.waiting = unanswered_text(event)
-            case "leg":
-                parked = set(event.get("parked", ()))
-                for name, row in self.rows.items():
-                    row.is_parked = name in parked
-                for name, problem in dict(event.get("missing", {})).items():
-                    self._row(name).problem = str(problem)
-                self.waiting = ""
-            case "waiting":
-                self.waiting = waiting_text(event)
+        self.run.add(event)
 
     def see(self, nodes: list[SeenNode]) -> None:
         for node in nodes:
-            row = self._row(node.name)
-            row.is_online = node.is_online
+            row = self.run.hospital(node.name)
+            self.online[node.name] = node.is_online
             row.last_seen = max(filter(None, (row.last_seen, node.last_seen)), default=None)
 
     def table(self, now: float) -> Table:
@@ -91,28 +57,14 @@ class ExperimentView:
         for title in ("hospital", "last seen", "leg", "loss", ""):
             table.add_column(title, no_wrap=True)
         # Hospitals with a problem first: a screen has few lines.
-        rows = sorted(self.rows.items(), key=lambda pair: (not _problem(pair[1]), pair[0]))
+        rows = sorted(self.run.hospitals.items(), key=lambda pair: (not _problem(pair[1]), pair[0]))
         for name, row in rows[:_MOST_ROWS]:
             loss = "–" if row.loss is None else f"{row.loss:.3f}"
-            seen = "now" if row.is_online else ago(row.last_seen, now)
+            seen = "now" if self.online.get(name) else ago(row.last_seen, now)
             table.add_row(Text(name), seen, str(row.leg or "–"), loss, Text(_problem(row)))
         if len(rows) > _MOST_ROWS:
             table.add_row(f"and {len(rows) - _MOST_ROWS} more")
         return table
-
-    def _add_approval(self, event: Event) -> None:
-        self._forget_approval()
-        for name, reason in event["hospitals"].items():
-            self._row(name).approval = str(reason)
-        self.approval = approval_text(event)
-
-    def _forget_approval(self) -> None:
-        self.approval = ""
-        for row in self.rows.values():
-            row.approval = ""
-
-    def _row(self, name: str) -> HospitalRow:
-        return self.rows.setdefault(name, HospitalRow())
 
 
 class Display(Protocol):
@@ -132,11 +84,11 @@ def watched(console: Console) -> Iterator[Display]:
     watch = ExperimentView()
 
     def drawn() -> Group:
-        state = watch.state
+        run = watch.run
         progress.update(
-            task, total=state.legs or None, completed=state.done, description=str(state)
+            task, total=run.legs or None, completed=run.done, description=progress_text(run)
         )
-        lines = "\n".join(filter(None, (watch.waiting, watch.approval)))
+        lines = "\n".join(filter(None, (waiting_text(run.waiting), approval_text(run.approval))))
         return Group(progress, watch.table(time.time()), Text(lines))
 
     with Live(console=console, transient=True, get_renderable=drawn, refresh_per_second=4):
@@ -171,7 +123,7 @@ class _Lines:
                 self._print_missing(event["leg"], dict(event.get("missing", {})))
                 self.waiting = ""
             case "unanswered":
-                self._write(f"leg {event['leg']}: {unanswered_text(event)}")
+                self._write(f"leg {event['leg']}: {waiting_text(event)}")
             case "approval" if (text := approval_text(event)) != self.approval:
                 self.approval = text
                 self._write(text)
@@ -194,22 +146,6 @@ class _Lines:
         self.console.print(text, highlight=False, markup=False)
 
 
-def waiting_text(event: Event) -> str:
-    """Describe what a paused experiment waits for."""
-    return f"waiting: {event.get('problem') or 'for hospitals'}"
-
-
-def approval_text(event: Event) -> str:
-    """Name the hospitals that have not begun, and the fingerprint of what they approve."""
-    who = ", ".join(f"{name} ({reason})" for name, reason in event["hospitals"].items())
-    return f"waiting to begin: {who}; the experiment's fingerprint is {event['fingerprint']}"
-
-
-def unanswered_text(event: Event) -> str:
-    """Name the hospitals that have not answered in the present leg, and since when."""
-    return f"waiting for {', '.join(event['hospitals'])} since {duration(event['seconds'])}"
-
-
 def ago(moment: float | None, now: float) -> str:
     """Format the time since a moment in the largest unit that fits."""
     if moment is None:
@@ -217,14 +153,6 @@ def ago(moment: float | None, now: float) -> str:
     return f"{duration(max(0.0, now - moment))} ago"
 
 
-def duration(seconds: float) -> str:
-    """Format a time in the largest unit that fits."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size:.0f} {unit}"
-    return f"{seconds:.0f} s"
-
-
-def _problem(row: HospitalRow) -> str:
+def _problem(row: HospitalHistory) -> str:
     words = ["parked" if row.is_parked else "", row.approval, row.problem]
     return ", ".join(filter(None, words))

@@ -19,9 +19,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from operation.clock import Clock
+from operation.runs.event_file import Event
+from operation.runs.history import RunHistory
 from operation.terminal import byte_size, counted
-
-Event = dict[str, Any]
 
 # A line at an aggregation, unless the last one is this recent; at any leg after the longer time.
 _LINE_SECONDS, _SILENT_SECONDS = 5.0, 30.0
@@ -53,52 +53,29 @@ def bar_over_legs(console: Console) -> Progress:
     return Progress(*columns, console=console, transient=True)
 
 
-@dataclass
-class RunProgress:
-    """The state of a run, from its events."""
-
-    legs: int = 0
-    done: int = 0
-    ending: str = ""
-    loss: float | None = None
-    test_accuracy: float | None = None
-    missing: int = 0
-
-    def add(self, event: Event) -> None:
-        match event.get("event"):
-            case "start":
-                self.legs = event["legs"]
-            case "leg":
-                self.done = event["leg"]
-                self.ending = event["ending"]
-                self.missing = len(event.get("missing", ()))
-                if event.get("loss") is not None:
-                    self.loss = event["loss"]
-            case "evaluation":
-                self.test_accuracy = event["test_accuracy"]
-
-    def __str__(self) -> str:
-        parts = [f"leg {self.done}/{self.legs} {self.ending}".strip()]
-        if self.loss is not None:
-            parts.append(f"loss {self.loss:.3f}")
-        if self.test_accuracy is not None:
-            parts.append(f"test {self.test_accuracy:.1%}")
-        if self.missing:
-            parts.append(f"{self.missing} missing")
-        return ", ".join(parts)
+def progress_text(run: RunHistory) -> str:
+    """Describe how far a run is, in one line."""
+    parts = [f"leg {run.done}/{run.legs} {run.ending}".strip()]
+    if run.loss is not None:
+        parts.append(f"loss {run.loss:.3f}")
+    if run.test_accuracy is not None:
+        parts.append(f"test {run.test_accuracy:.1%}")
+    if run.missing:
+        parts.append(f"{len(run.missing)} missing")
+    return ", ".join(parts)
 
 
 class _Bar:
     def __init__(self, progress: Progress, task: TaskID) -> None:
-        self._progress, self._task, self._state = progress, task, RunProgress()
+        self._progress, self._task, self._run = progress, task, RunHistory()
 
     def __call__(self, event: Event) -> None:
-        state = self._state
-        state.add(event)
+        run = self._run
+        run.add(event)
         # Most events are those of single hospitals; only these change what is shown.
         if event.get("event") in ("start", "leg", "evaluation"):
             self._progress.update(
-                self._task, total=state.legs, completed=state.done, description=str(state)
+                self._task, total=run.legs, completed=run.done, description=progress_text(run)
             )
 
 
@@ -108,7 +85,7 @@ class _Lines:
 
     console: Console
     clock: Clock
-    state: RunProgress = field(default_factory=RunProgress)
+    run: RunHistory = field(default_factory=RunHistory)
     began: float = field(init=False)
     last: float = field(init=False)
 
@@ -116,7 +93,7 @@ class _Lines:
         self.began = self.last = self.clock.now()
 
     def __call__(self, event: Event) -> None:
-        self.state.add(event)
+        self.run.add(event)
         match event.get("event"):
             case "starting":
                 self._write("starting Flower")
@@ -129,11 +106,11 @@ class _Lines:
                 is_aggregation = event["ending"] == "aggregation"
                 silence = _LINE_SECONDS if is_aggregation else _SILENT_SECONDS
                 if self._is_last or self.clock.now() - self.last >= silence:
-                    self._write(str(self.state))
+                    self._write(progress_text(self.run))
 
     @property
     def _is_last(self) -> bool:
-        return self.state.done == self.state.legs
+        return self.run.done == self.run.legs
 
     def _write(self, text: str) -> None:
         self.last = self.clock.now()

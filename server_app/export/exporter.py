@@ -78,12 +78,24 @@ def export(study: Study, experiment: ExperimentFolder, target: Path, *, onnx: bo
         codebook.features if codebook else (),
         codebook.digest.hex() if codebook else "",
         evaluation,
+        _pooled(experiment),
     )
     contents[CARD] = model_card(facts, _card_settings(study)).encode()
     target.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         files.replace(target / name, content)
     return [target / name for name in contents]
+
+
+def _pooled(experiment: ExperimentFolder) -> dict[str, float] | None:
+    """Return the totals over hospitals that the experiment ended with, if there are any."""
+    try:
+        summary = json.loads((experiment.folder / "summary.json").read_text(encoding="utf-8"))
+        total = summary.get("held_out")
+        keys = ("hospitals", "examples", "accuracy", "balanced_accuracy")
+        return {key: float(total[key]) for key in keys} if total else None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StudyError(f"{experiment.folder / 'summary.json'} cannot be read: {error}") from error
 
 
 def _card_settings(study: Study) -> CardSettings:

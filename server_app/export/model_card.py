@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from learning.evaluation import HeldOutEvaluation
+from learning.evaluation.intervals import proportion
 from learning.evaluation.text import evaluation_text
 from server_app.config.card_settings import CardSettings
 from server_app.config.run_config import Settings
 
 MISSING = "**Missing:**"
+_LEAST_HOSPITALS = 3  # with two, each knows the other's part of a total
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class CardFacts:
     features: tuple[str, ...] = ()
     codebook: str = ""
     evaluation: HeldOutEvaluation | None = None
+    held_out: Mapping[str, float] | None = None
+    """Totals over all hospitals that add theirs: hospitals, examples, accuracy, …"""
 
 
 def model_card(facts: CardFacts, given: CardSettings) -> str:
@@ -225,6 +229,14 @@ def _usefulness(facts: CardFacts, texts: Mapping[str, str]) -> str:
     if facts.evaluation is not None:
         figures = evaluation_text("the coordinator's test data", facts.evaluation)
         parts.append("```\n" + figures.replace("held-out examples", "examples") + "\n```")
+    if (total := facts.held_out) is not None and total["hospitals"] >= _LEAST_HOSPITALS:
+        examples = int(total["examples"])
+        accuracy = proportion(round(total["accuracy"] * examples), examples)
+        parts.append(
+            f"On {examples:,} held-out examples of {int(total['hospitals'])} hospitals together: "
+            f"accuracy {accuracy.value:.3f} (95 % interval {accuracy.low:.3f} to "
+            f"{accuracy.high:.3f}), balanced accuracy {total['balanced_accuracy']:.3f}."
+        )
     return "\n\n".join(part for part in parts if part) or (
         f"{MISSING} the coordinator has no test data; set `card-usefulness` in settings.toml to "
         "what the hospitals have agreed to publish."

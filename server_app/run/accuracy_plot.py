@@ -1,35 +1,31 @@
 """accuracy.png: the accuracy of a run over its rounds."""
 
-import json
+import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib.figure import Figure
 
+from operation.runs.curve import Point
+from operation.runs.history import RunHistory
+
 
 def plot_accuracy(run_dir: Path) -> Path:
     """Draw the aggregates' test accuracy and the hospitals' training accuracy."""
-    lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    events = [event for line in lines if (event := _read(line)) is not None]
-    # By leg: a resumed run writes its last legs again.
-    tests = list({e["leg"]: e for e in events if e["event"] == "evaluation"}.values())
-    ended = {e["leg"]: e for e in events if e["event"] == "leg"}.values()
-    legs = [event for event in ended if event["accuracy"] is not None]
+    history = RunHistory.read(run_dir)
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     axes.plot(
-        [leg["last_round"] + 1 for leg in legs],
-        [100 * leg["accuracy"] for leg in legs],
+        *_percent(history.training.points),
         color="tab:green",
         linewidth=1,
         label="training, mean over hospitals",
     )
     axes.plot(
-        [test["round"] + 1 for test in tests],
-        [100 * test["test_accuracy"] for test in tests],
+        *_percent(history.test.points),
         color="tab:orange",
         marker="o",
         markersize=3,
@@ -45,9 +41,6 @@ def plot_accuracy(run_dir: Path) -> Path:
     return path
 
 
-def _read(line: str) -> dict[str, Any] | None:
-    try:
-        event: dict[str, Any] = json.loads(line)
-        return event
-    except ValueError:  # incomplete: the run was killed while it wrote
-        return None
+def _percent(points: Sequence[Point]) -> tuple[list[float], list[float]]:
+    known = [(x, 100 * accuracy) for x, _, accuracy, *_ in points if not math.isnan(accuracy)]
+    return [x for x, _ in known], [accuracy for _, accuracy in known]

@@ -18,6 +18,7 @@ from strategies.session.sealed_study import SealedStudy
 from strategies.session.storage.journal import DiskJournal
 
 from .evaluator_process import EvaluatorProcess
+from .notify import Notifier
 from .recorder import Recorder
 from .run_strategy import run_strategy
 
@@ -36,7 +37,13 @@ def _run(grid: Grid, study: Study, experiment: ExperimentFolder) -> dict[str, An
     settings, _ = experiment.settings(len(roster.members))
     secrets, codebook = experiment.secrets(), experiment.codebook()
     with EvaluatorProcess(experiment.folder, len(roster.members)) as evaluator:
-        recorder = Recorder(experiment.folder, settings, evaluator, resumable=True)
+        recorder = Recorder(
+            experiment.folder,
+            settings,
+            evaluator,
+            resumable=True,
+            notifier=Notifier(study.file.notify, study=study.name, experiment=experiment.id),
+        )
         summary = run_strategy(
             grid,
             settings,

@@ -3,10 +3,13 @@
 import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from logging import WARNING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from operation import files
+from operation.flower.logger import log
+from operation.runs.event_file import FILE_NAME, ROUTES, EventWriter
 from protocol import __version__
 from protocol.messages import Closed, Trained
 from protocol.model_bytes import ModelState
@@ -15,12 +18,14 @@ from protocol.schedule import Leg
 from protocol.secure_sum.held_out_totals import HeldOutTotals
 from server_app.config.run_config import Settings
 from server_app.experiment import first_model
+from server_app.pages.report import NoPageFiles, write_reports
 from strategies.identifiers import HospitalName
 from strategies.session.exchange import Answer
 from strategies.session.observer import LegReport, Observer
 from strategies.session.storage.spool import StoredModel
 
-from .metrics_file import MetricsFile, write_json
+from .json_file import write_json
+from .notify import Notifier
 from .run_totals import RunTotals, mean
 
 if TYPE_CHECKING:
@@ -40,15 +45,21 @@ class Recorder(Observer):
         evaluator: "Evaluator | EvaluatorProcess",
         *,
         resumable: bool = False,
+        held_out_examples: Mapping[str, int] | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
         self.evaluator = evaluator
         self._settings = settings
         self._resumable = resumable
-        self._metrics = MetricsFile(run_dir / "metrics.jsonl", append=resumable)
+        self._notifier = notifier or Notifier("", study="", experiment="")
+        self._held_out_examples = held_out_examples or {}  # where the coordinator knows them
+        self._metrics = EventWriter(run_dir / FILE_NAME, append=resumable)
         self._started = time.monotonic()
         self._totals = RunTotals()
+        # Who sent to whom: for the coordinator only, and for no longer than needed.
+        self._routes = EventWriter(run_dir / ROUTES, append=resumable, mode=0o600)
         if not resumable:
             write_json(run_dir / "settings.json", settings.as_config())
 
@@ -61,6 +72,7 @@ class Recorder(Observer):
         self._metrics.write(
             "start",
             experiment=experiment,
+            simulated=not self._resumable,
             legs=legs,
             rounds=self._settings.algorithm.rounds,
             hospitals=list(hospitals),
@@ -93,8 +105,10 @@ class Recorder(Observer):
     def leg_ended(self, report: LegReport) -> None:
         leg = report.leg
         self._totals.add(report)
+        self._notifier.resumed()
         for name, answer in report.answers.items():
             self._hospital_event(report, name, answer)
+        self._routes.write("routes", leg=leg.number, ending=leg.ending, chains=report.routes)
         replies = [a.reply for a in report.answers.values() if isinstance(a.reply, Trained)]
         figures = report.figures
         self._metrics.write(
@@ -138,6 +152,7 @@ class Recorder(Observer):
 
     def waiting(self, leg: Leg, problem: str) -> None:
         self._metrics.write("waiting", leg=leg.number, problem=problem)
+        self._notifier.tell("waiting")
 
     def to_state(self) -> dict[str, Any]:
         return self._totals.to_state() | {"seconds": time.monotonic() - self._started}
@@ -166,6 +181,7 @@ class Recorder(Observer):
                     hospital=name,
                     loss=answer.reply.held_out_loss,
                     accuracy=answer.reply.held_out_accuracy,
+                    examples=self._held_out_examples.get(name),
                 )
 
     # --- the end ----------------------------------------------------------------------------------
@@ -190,21 +206,35 @@ class Recorder(Observer):
         from .accuracy_plot import plot_accuracy  # matplotlib: only now
 
         files.sync_file(plot_accuracy(self.run_dir))
+        self._routes.close()
+        if self._resumable and not self._settings.algorithm.keep_routes:
+            files.overwrite_and_remove(self.run_dir / ROUTES)
+        self._write_reports(summary, status="completed")
         write_json(self.run_dir / "summary.json", summary)
         # Last: a reader that waits for this event finds all files in place.
         self._metrics.write("end", status="completed", reason="")
         self._metrics.close()
+        self._notifier.tell("completed")
         return summary
 
     def failed(self, reason: str) -> None:
         """Record why there is no result."""
+        self._write_reports({}, status="failed", reason=reason)
         self._metrics.write("end", status="failed", reason=reason)
         self._metrics.close()
+        self._notifier.tell("failed")
 
     def interrupted(self) -> None:
         """Record that the process was asked to end before there was a result."""
         self._metrics.write("end", status="interrupted", reason="the ServerApp was stopped")
         self._metrics.close()
+
+    def _write_reports(self, summary: dict[str, Any], **end: str) -> None:
+        """Write the pages before the end is recorded; a run without pages is complete, too."""
+        try:
+            write_reports(self.run_dir, summary=summary, end=end)
+        except (NoPageFiles, OSError) as error:
+            log(WARNING, "no report: %s", error)
 
     def _hospital_event(self, report: LegReport, name: str, answer: Answer) -> None:
         reply = answer.reply

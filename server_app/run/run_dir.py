@@ -6,9 +6,20 @@ from pathlib import Path
 from secrets import token_hex
 
 from operation.config import SettingsError
+from operation.runs import event_file
 from server_app.config.run_config import Settings
+from server_app.pages import report
 
-_RESULTS = ("settings.json", "metrics.jsonl", "model.safetensors", "accuracy.png", "summary.json")
+_RESULTS = (
+    "settings.json",
+    event_file.FILE_NAME,
+    event_file.ROUTES,
+    "model.safetensors",
+    "accuracy.png",
+    "summary.json",
+    report.PUBLIC,
+    report.COORDINATOR,
+)
 
 
 def new_run_dir(settings: Settings) -> Path:

@@ -35,7 +35,12 @@ def run(grid: Grid, settings: Settings) -> dict[str, Any]:
         settings,
         task.shape,
         task.classes,
-        Recorder(run_dir, settings, evaluator),
+        Recorder(
+            run_dir,
+            settings,
+            evaluator,
+            held_out_examples={part.name: len(part.held_out) for part in partitions},
+        ),
         SealedStudy(
             study.roster,
             study.coordinator,

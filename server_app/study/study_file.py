@@ -20,6 +20,11 @@ class StudyFile(SettingsGroup):
         description="port of the SuperLink, on this machine only; long polling uses the next one",
     )
 
+    notify: str = Field(
+        "",
+        description="webhook (https://…) or command that is told when an experiment ends or waits",
+    )
+
     @field_validator("name")
     @classmethod
     def _fits_a_roster(cls, name: str) -> str:

@@ -18,8 +18,12 @@ from .permutation import Permutation, assign
 
 @dataclass
 class Chain:
-    """One model's way through the hospitals since the last aggregation."""
+    """One model's way through the hospitals since the last aggregation.
 
+    Chains are numbered by the hospital that they begin at.
+    """
+
+    number: int = 0
     visits: Counter[Position] = field(default_factory=Counter)
 
 
@@ -43,12 +47,13 @@ class QueuedModel:
         return {
             "carries": self.carries,
             "model": [self.model.name, self.model.sealed_in],
+            "chain": self.chain.number,
             "visits": sorted(self.chain.visits.items()),
         }
 
     @staticmethod
     def from_state(state: Mapping[str, Any]) -> "QueuedModel":
-        chain = Chain(Counter(dict(state["visits"])))
+        chain = Chain(state["chain"], Counter(dict(state["visits"])))
         return QueuedModel(Carries(state["carries"]), ModelRef(*state["model"]), chain)
 
 
@@ -125,7 +130,7 @@ class Planner:
         self._route_seed = route_seed
         self._next_round = [0] * hospitals
         self._queues: list[deque[QueuedModel]] = [
-            deque([QueuedModel(*start, Chain())]) for _ in range(hospitals)
+            deque([QueuedModel(*start, Chain(number))]) for number in range(hospitals)
         ]
         self._parked: dict[Position, Assignment] = {}
         self.lost_chains = 0
@@ -189,7 +194,7 @@ class Planner:
         for hospital in plan.drawn:
             self.lost_chains += self._models_at(hospital) - (hospital in answered)
             self._parked.pop(hospital, None)
-            self._queues[hospital] = deque([QueuedModel(self._aggregates_as, aggregate, Chain())])
+            self._queues[hospital] = deque([self._new_chain(aggregate, hospital)])
 
     def stayed(self, models: Mapping[Position, ModelRef]) -> None:
         """Account for a round after which models stay where they were trained."""
@@ -221,9 +226,7 @@ class Planner:
         self.hospitals = hospitals
         self._next_round = [next_round] * hospitals
         self._parked.clear()
-        self._queues = [
-            deque([QueuedModel(self._aggregates_as, aggregate, Chain())]) for _ in range(hospitals)
-        ]
+        self._queues = [deque([self._new_chain(aggregate, number)]) for number in range(hospitals)]
 
     def change_members(
         self, former: Sequence[Position | None], next_round: int, aggregate: ModelRef
@@ -238,9 +241,9 @@ class Planner:
         )
         now = {old: Position(new) for new, old in enumerate(former) if old is not None}
         queues = []
-        for old in former:
+        for new, old in enumerate(former):
             if old is None:
-                queues.append(deque([QueuedModel(self._aggregates_as, aggregate, Chain())]))
+                queues.append(deque([self._new_chain(aggregate, new)]))
                 continue
             queues.append(self._queues[old])
             for queued in self._queues[old]:
@@ -338,6 +341,9 @@ class Planner:
         order = dict(zip(cohort, rng.permutation(len(cohort)), strict=True))
         ranks = {h: (h in self._parked, provided[h] > 0, order[h]) for h in cohort}
         return sorted(sorted(cohort, key=ranks.__getitem__)[: len(senders)])
+
+    def _new_chain(self, aggregate: ModelRef, number: int) -> QueuedModel:
+        return QueuedModel(self._aggregates_as, aggregate, Chain(number))
 
     def _has_model(self, hospital: Position) -> bool:
         # One model per leg, oldest first: a parked one is older than any that waits.

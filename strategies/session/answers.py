@@ -21,7 +21,7 @@ from strategies.routing.planner import ModelRef, Plan
 
 from .exchange import NOT_CONNECTED, Answer
 from .members import Members
-from .secure_average import SecureSum
+from .secure.secure_trips import SecureSum
 from .storage.spool import Spool
 
 # The model is whole, but not for this recipient: it can go to another.

@@ -20,7 +20,8 @@ class LegReport:
     `lost_chains` counts the models that were never aggregated, so far: closed by an aggregation
     while they waited, or refused for good. `missed_rounds` counts the rounds that models did not
     train because their hospital did not answer. `figures` are means over the hospitals of a secure
-    sum, whose own ones nobody sees.
+    sum, whose own ones nobody sees. `routes` has the chain, the hospital and the recipient (None:
+    the aggregate) of every model that was trained: for the coordinator only.
     """
 
     leg: Leg
@@ -33,6 +34,7 @@ class LegReport:
     missed_rounds: int = 0
     weights: Mapping[str, float] = field(default_factory=dict)
     figures: Mapping[str, float] = field(default_factory=dict)
+    routes: tuple[tuple[int, str, str | None], ...] = field(default=(), repr=False)
 
     @property
     def answered(self) -> tuple[str, ...]:

@@ -5,22 +5,18 @@ is sent, so that a resumed run sends the same bytes and arrives at the same mode
 """
 
 import math
-from collections.abc import Mapping
+from functools import partial
 from logging import INFO, WARNING
 
 from flwr.app import ConfigRecord
 from flwr.serverapp import Grid
 
 from operation.flower.logger import log
-from protocol.approval import approval_fingerprint
 from protocol.descriptor import Descriptor
-from protocol.messages import Carries, Close, Refusal, RefusalCode, Trained, Vouch, Vouched
-from protocol.model_bytes import ModelState, Wire
-from protocol.model_size import layout_of
+from protocol.messages import Carries, Close, Refusal, RefusalCode, Trained
+from protocol.model_bytes import ModelState
 from protocol.schedule import Ending, Leg, schedule_seed
-from protocol.secure_sum.secure_leg import SecureLeg, threshold
 from protocol.secure_sum.total import LastAggregate
-from protocol.secure_sum.vector import Mean, VectorForm
 from strategies.identifiers import HospitalName, Position, cohort_node
 from strategies.routing.planner import Assignment, ModelRef, Plan, Planner, cohort_size
 from strategies.settings import FedDCSettings
@@ -28,27 +24,20 @@ from strategies.wrapped.adapter import Contribution, Wrapped
 from strategies.wrapped.requirements import check_wrapped, least_hospitals, least_models
 
 from .answers import Expected, LegAnswers, absent
-from .approval import WAITING, NewcomerWait
-from .closing import ClosingFigures
 from .connect import connect_members
 from .exchange import Answer
+from .generation import Generation
+from .generation_change import GenerationChange
 from .members import Members
 from .observer import LegReport
 from .quorum import ExperimentFailed, QuorumPause, quorum_problem
 from .sealed_study import SealedStudy
-from .secure_average import SecureSum, check_secure
-from .set_up import (
-    Examples,
-    agreed_wire,
-    check_examples,
-    close_experiment,
-    collect_agreements,
-    make_descriptor,
-    set_up,
-)
+from .secure.closing import ClosingFigures
+from .secure.secure_average import SecureAverages, check_secure
+from .set_up import check_examples, close_experiment, make_descriptor, set_up
 from .signed_request import SignedRequest, sign_assignment
 from .storage.journal import JournalError, State
-from .storage.snapshot import NextGeneration, Snapshot
+from .storage.snapshot import Snapshot
 from .storage.spool import StoredModel
 
 _FIRST_MODEL, _FINAL_MODEL = "first", "final"
@@ -79,24 +68,15 @@ class Session:
         self._last_aggregation = 0
         self._planned_cohort: frozenset[Position] | None = None
         self._signed: dict[Position, SignedRequest] = {}
-        self._next_generation: NextGeneration | None = None
         self._saved_aggregation: int | None = None  # the last one whose arrays are in the spool
-        self._secure_sum: SecureSum[Mean] | None = None  # in an aggregation leg
-        self._saved_sum: State | None = None  # of a run that is resumed
+        self._averages = SecureAverages(self._spool)
         self._closing: ClosingFigures | None = None
         self._saved_closing: State | None = None  # of a run that is resumed
-        self._vouchers: Mapping[str, str] | None = None  # for a sum of the former generation
-        self._sum_bytes = b""  # the last secure sum, as requests carry it
-        self._figures: Mapping[str, float] = {}
         self._leg_started = 0.0
-        self._newcomers = NewcomerWait(study.clock, study.approval_wait)
+        self._change = GenerationChange(study, settings.weighting, self._set_up_timeout)
         # Set by `start_or_resume`:
-        self._members: Members
         self._agreed: ConfigRecord
-        self._descriptor: Descriptor
-        self._wire: Wire
-        self._examples: Examples
-        self._generation: bytes
+        self._generation: Generation
         self._planner: Planner
 
     # --- before the first leg ---------------------------------------------------------------------
@@ -116,17 +96,19 @@ class Session:
         """Start an experiment; `agreed` is the descriptor of one that was killed in set-up."""
         study = self._study
         members = connect_members(grid, study, study.roster, timeout=self._set_up_timeout)
-        self._join(members)
+        descriptor = self._join(members)
         if agreed is None:
             # The hospitals remember what they agreed to: a resumed run must ask for the same.
-            saved = {"descriptor": self._descriptor.to_bytes().hex()}
+            saved = {"descriptor": descriptor.to_bytes().hex()}
             study.journal.write(lambda: saved, ())
         else:
-            self._check_descriptor(Descriptor.from_bytes(bytes.fromhex(agreed)))
-        self._set_up(members, self._descriptor)
-        if self._descriptor.first_model_is_given:
-            self._spool.put(_FIRST_MODEL, self._wrapped.model.to_bytes(wire=self._wire))
-        study.observer.started(study.experiment, self._examples, len(self._legs))
+            descriptor = _same(Descriptor.from_bytes(bytes.fromhex(agreed)), descriptor)
+        weighting, timeout = self._settings.weighting, self._set_up_timeout
+        self._generation = set_up(members, descriptor, study, weighting, timeout=timeout)
+        if descriptor.first_model_is_given:
+            first = self._wrapped.model.to_bytes(wire=self._generation.wire)
+            self._spool.put(_FIRST_MODEL, first)
+        study.observer.started(study.experiment, self._generation.examples, len(self._legs))
 
     def _resume(self, grid: Grid, saved: Snapshot) -> None:
         members = connect_members(
@@ -137,15 +119,15 @@ class Session:
             names=saved.members,
             everyone=False,
         )
-        self._join(members)
-        self._check_descriptor(saved.descriptor)
+        descriptor = _same(saved.descriptor, self._join(members))
+        self._generation = Generation(members, descriptor, saved.examples, saved.generation)
         self._restore(saved)
-        if self._descriptor.averaging == "plain":
-            check_examples(self._examples, self._settings.weighting)
+        if not self._generation.is_secure:
+            check_examples(saved.examples, self._settings.weighting)
         log(INFO, "Resuming after leg %d", self.legs_done)
 
-    def _join(self, members: Members) -> None:
-        """Check that the strategy suits the members; derive the descriptor and the planner."""
+    def _join(self, members: Members) -> Descriptor:
+        """Check that the strategy suits the members; make the planner, return the descriptor."""
         settings, study, wrapped = self._settings, self._study, self._wrapped
         check_wrapped(
             wrapped.strategy,
@@ -155,54 +137,28 @@ class Session:
         )
         if study.averaging == "secure":
             check_secure(settings, wrapped.strategy, len(members), study.minimum_cohort)
-        self._members = members
         nodes = [cohort_node(hospital) for hospital in members.positions]
         self._agreed = wrapped.configure(nodes, self._config, members.grid)
         rounds = self._legs[-1].last_round + 1
-        self._descriptor = make_descriptor(
+        descriptor = make_descriptor(
             settings, study, rounds, self._agreed, wrapped.model, wrapped.strategy
         )
-        self._wire = agreed_wire(self._descriptor)
-        is_given = self._descriptor.first_model_is_given
         given = (Carries.AGGREGATE, ModelRef(_FIRST_MODEL))
+        sends_sums = Generation(members, descriptor, {}, b"").sends_sums
         self._planner = Planner(
             hospitals=len(members),
             last_leg=self._legs[-1].number,
-            start=given if is_given else (Carries.NOTHING, ModelRef("")),
+            start=given if descriptor.first_model_is_given else (Carries.NOTHING, ModelRef("")),
             permutation=settings.permutation,
             fraction=settings.fraction,
             route_seed=study.route_seed,
-            aggregates_as=Carries.SUM if self._sends_sums else Carries.AGGREGATE,
+            aggregates_as=Carries.SUM if sends_sums else Carries.AGGREGATE,
         )
+        return descriptor
 
     @property
-    def _is_secure(self) -> bool:
-        return self._descriptor.averaging == "secure"
-
-    @property
-    def _sends_sums(self) -> bool:
-        """Whether hospitals are sent sums, which they can check, and not the aggregates."""
-        return self._is_secure and self._descriptor.aggregate == "verified"
-
-    @property
-    def _threshold(self) -> int:
-        """The fewest models in a secure sum."""
-        return threshold(len(self._members), self._descriptor.minimum_cohort)
-
-    def _check_descriptor(self, agreed: Descriptor) -> None:
-        """Refuse to continue an experiment with other settings than the hospitals agreed to."""
-        if agreed != self._descriptor.model_copy(update={"roster": agreed.roster}):
-            raise JournalError(
-                f"experiment {agreed.experiment} began with other settings, to which the hospitals "
-                "agreed: start a new one"
-            )
-        self._descriptor = agreed
-
-    def _set_up(self, members: Members, descriptor: Descriptor) -> None:
-        weighting = self._settings.weighting
-        timeout = self._set_up_timeout
-        generation = set_up(members, descriptor, self._study, weighting, timeout=timeout)
-        self._examples, self._generation = generation.examples, generation.digest
+    def _members(self) -> Members:
+        return self._generation.members
 
     # --- between an aggregation and the next leg --------------------------------------------------
 
@@ -213,72 +169,22 @@ class Session:
         """
         if not 0 < self.legs_done == self._last_aggregation or self._planned_cohort is not None:
             return
-        staying_out: dict[str, str] = {}
-        if self._next_generation is None:
-            roster = self._study.newest_roster()
-            if roster is None or roster.generation <= self._members.roster.generation:
+        change, last = self._change, _aggregate_name(self._last_aggregation)
+        if change.next is None:
+            if not change.begin(self._generation):
                 return
-            if not self._newcomers.is_due(roster.generation):
-                return
-            everybody = self._members.of(roster)
-            everybody.present()
-            descriptor = self._descriptor.model_copy(update={"roster": roster.digest})
-            refusals = collect_agreements(everybody, descriptor, timeout=self._set_up_timeout)
-            if late := self._newcomers.late(self._members, roster, refusals):
-                self._put_off(roster.generation, late, approval_fingerprint(descriptor, roster))
-                return
-            staying_out = {name: why for name, why in refusals.items() if why}
-            names = tuple(name for name in everybody.names if not refusals[name])
-            least = self._descriptor.minimum_cohort if self._is_secure else 2
-            needed = max(least, math.ceil(self._study.quorum * len(everybody)))
-            if len(names) < needed:
-                log(
-                    WARNING,
-                    "generation %d can't begin, %d of %d have agreed and %d are needed: %s",
-                    roster.generation,
-                    len(names),
-                    len(everybody),
-                    needed,
-                    "; ".join(f"{name}: {why}" for name, why in staying_out.items()),
-                )
-                return
-            self._next_generation = NextGeneration(roster, names)
             self.save()  # a resumed run must ask the same hospitals
-        if self._sends_sums:
-            self._vouchers = self._collect_vouchers()
-            self.save()  # old members check the sum while they have the keys to do so
-        roster, names = self._next_generation.roster, self._next_generation.names
-        members = self._members.of(roster, names)
-        members.present()
-        descriptor = self._descriptor.model_copy(update={"roster": roster.digest})
-        self._set_up(members, descriptor)
-        self._members, self._descriptor = members, descriptor
-        aggregate = ModelRef(_aggregate_name(self._last_aggregation))
-        self._planner.open_generation(len(members), leg.first_round, aggregate)
+        if self._generation.sends_sums:
+            # Old members check the sum while they have the keys to do so.
+            total = self._spool.get(last)
+            self._averages.collect_vouchers(self._generation, total, self._set_up_timeout)
+            self.save()
+        self._generation = change.open(self._generation)
+        self._planner.open_generation(len(self._members), leg.first_round, ModelRef(last))
         self._signed.clear()
-        self._next_generation = None
-        log(INFO, "Generation %d: %s", roster.generation, ", ".join(names))
-        self._study.observer.generation_began(roster.generation, self._examples, staying_out)
-
-    def _put_off(self, generation: int, late: list[HospitalName], fingerprint: str) -> None:
-        log(WARNING, "generation %d waits for approval by %s", generation, ", ".join(late))
-        self._study.observer.waiting_for_approval(dict.fromkeys(late, WAITING), fingerprint)
-
-    def _collect_vouchers(self) -> dict[str, str]:
-        """Have the present members sign the sum that the next generation starts from."""
-        if self._vouchers:
-            return dict(self._vouchers)  # of a run that is resumed
-        self._members.present()
-        request = Vouch(
-            experiment=self._descriptor.experiment,
-            payload=self._spool.get(_aggregate_name(self._last_aggregation)),
-        )
-        answers = self._members.ask_all(request, timeout=self._set_up_timeout)
-        return {
-            name: answer.reply.payload.hex()
-            for name, answer in answers.items()
-            if isinstance(answer.reply, Vouched)
-        }
+        number = self._members.roster.generation
+        log(INFO, "Generation %d: %s", number, ", ".join(self._members.names))
+        self._study.observer.generation_began(number, self._generation.examples, change.staying_out)
 
     # --- a leg ------------------------------------------------------------------------------------
 
@@ -296,12 +202,13 @@ class Session:
                     self._signed[assignment.hospital] = sign_assignment(
                         assignment,
                         self._members,
-                        self._descriptor.experiment,
+                        self._study.experiment,
                         self._spool,
-                        cohort=self._sum_cohort(plan),
-                        vouchers=self._vouchers,
+                        cohort=self._averages.cohort(plan, self._generation),
+                        vouchers=self._averages.vouchers,
                     )
-        self._begin_sum(plan)
+        model = self._wrapped.model
+        self._averages.begin(plan, self._generation, model, self._last_aggregate)
         nodes = [cohort_node(hospital) for hospital in plan.cohort]
         if self._wrapped.configure(nodes, self._config, self._members.grid) != self._agreed:
             raise ValueError(
@@ -311,38 +218,12 @@ class Session:
         self.save()
         return plan
 
-    def _sum_cohort(self, plan: Plan) -> tuple[str, ...] | None:
-        """Return the members of the leg's secure sum: all who are asked for a model."""
-        if not self._is_secure or plan.leg.ending is Ending.HAND_OVER:
-            return None
-        return tuple(sorted(self._members.names[a.hospital] for a in plan.assignments))
-
-    def _begin_sum(self, plan: Plan) -> None:
-        cohort = self._sum_cohort(plan)
-        if cohort is None:
-            self._secure_sum = None
-            return
-        model, count = self._wrapped.model, len(self._members)
-        form = VectorForm(
-            layout_of(model.parameters),
-            layout_of(model.buffers),
-            members=count,
-            weighted=self._descriptor.weighted,
-            narrow=self._wire != "same",
+    def _last_aggregate(self) -> LastAggregate:
+        """Return the last aggregate as hospitals name it to each other."""
+        leg = self._last_aggregation
+        return (
+            LastAggregate.of(leg, self._spool.get(_aggregate_name(leg))) if leg else LastAggregate()
         )
-        leg = self._secure_leg(plan.leg.number, cohort)
-        last = LastAggregate()
-        if self._last_aggregation:
-            sent = self._spool.get(_aggregate_name(self._last_aggregation))
-            last = LastAggregate.of(self._last_aggregation, sent)
-        self._secure_sum = SecureSum(leg, form, self._members, self._spool, last.to_bytes())
-        if self._saved_sum is not None:
-            self._secure_sum.restore(self._saved_sum)
-            self._saved_sum = None
-
-    def _secure_leg(self, number: int, cohort: tuple[str, ...]) -> SecureLeg:
-        name = self._descriptor.experiment
-        return SecureLeg(name, self._generation, number, cohort, self._threshold)
 
     def _plan_with_quorum(self, leg: Leg) -> Plan:
         quorum = self._study.quorum
@@ -361,12 +242,16 @@ class Session:
     def collect(self, plan: Plan) -> LegAnswers:
         """Send a plan's requests and accept the answers; wait while they are too few."""
         members, timeout = self._members, self._timeout
+        generation, secure_sum = self._generation, self._averages.under_way
         expected = Expected(
-            self._wrapped.model, self._wire, self._descriptor.sealed, self._is_secure
+            self._wrapped.model,
+            generation.wire,
+            generation.descriptor.sealed,
+            names_aggregate=generation.is_secure,
         )
-        answers = LegAnswers(plan, members, expected, self._spool, self._secure_sum)
-        if self._secure_sum is not None and self._secure_sum.survivors:
-            answers.restore(self._secure_sum.survivors)  # resumed after the first trip
+        answers = LegAnswers(plan, members, expected, self._spool, secure_sum)
+        if secure_sum is not None and secure_sum.survivors:
+            answers.restore(secure_sum.survivors)  # resumed after the first trip
             return answers
         # An aggregation does not ask for parked hand-overs, but reports who owes one.
         asked = {assignment.hospital for assignment in plan.assignments}
@@ -410,8 +295,8 @@ class Session:
         if answers.missing:
             who = members.with_reasons(answers.missing)
             log(WARNING, "leg %d: missing %s", plan.leg.number, who)
-        if self._secure_sum is not None:
-            self._secure_sum.fix_survivors()
+        if secure_sum is not None:
+            secure_sum.fix_survivors()
             self.save()
         return answers
 
@@ -426,15 +311,18 @@ class Session:
 
         Of a secure sum this is one, the mean.
         """
-        if self._secure_sum is not None:
-            return self._secure_contribution(plan, answers, self._secure_sum)
+        if self._averages.under_way is not None:
+            first = min(answers.trained)  # the strategy needs an address; any survivor's will do
+            pause = partial(self._pause, plan.leg)
+            return {first: self._averages.contribution(first, self.save, pause, self._timeout)}
         found: dict[Position, Contribution] = {}
         for assignment in plan.assignments:
             hospital = assignment.hospital
             reply = answers.trained.get(hospital)
             if not isinstance(reply, Trained):
                 continue
-            model = StoredModel(self._spool, answers.models[hospital].name, self._wire)
+            name, wire = answers.models[hospital].name, self._generation.wire
+            model = StoredModel(self._spool, name, wire)
             self._study.observer.received(plan.leg, self._members.names[hospital], model)
             found[hospital] = Contribution(
                 node=cohort_node(hospital),
@@ -445,25 +333,6 @@ class Session:
             )
         return found
 
-    def _secure_contribution(
-        self, plan: Plan, answers: LegAnswers, secure_sum: SecureSum[Mean]
-    ) -> dict[Position, Contribution]:
-        mean, self._sum_bytes = secure_sum.finish(
-            self.save, lambda: self._pause(plan.leg), self._timeout
-        )
-        self._figures = mean.figures
-        first = min(answers.trained)  # the strategy needs an address; any of the survivors' will do
-        return {
-            first: Contribution(
-                node=cohort_node(first),
-                model=mean.model,
-                weight=float(mean.weight),
-                loss=mean.figures.get("loss", math.nan),
-                accuracy=mean.figures.get("accuracy", math.nan),
-                norm=mean.mean_norm,
-            )
-        }
-
     def _weight(self, assignment: Assignment) -> float:
         weighting = self._settings.weighting
         if weighting == "equal":
@@ -471,15 +340,16 @@ class Session:
         visited = {assignment.hospital}
         if weighting == "chain-examples":
             visited |= set(assignment.queued.chain.visits)
-        return float(sum(self._examples[self._members.names[h]] or 0 for h in visited))
+        examples = self._generation.examples
+        return float(sum(examples[self._members.names[h]] or 0 for h in visited))
 
     def store_aggregate(self, plan: Plan, answers: LegAnswers, aggregate: ModelState) -> None:
         """Queue the aggregate for every hospital that was drawn."""
         self._last_aggregation = plan.leg.number
         stored = ModelRef(_aggregate_name(plan.leg.number))
-        data = self._sum_bytes if self._sends_sums else aggregate.to_bytes(wire=self._wire)
+        total, generation = self._averages.end(), self._generation
+        data = total if generation.sends_sums else aggregate.to_bytes(wire=generation.wire)
         self._spool.put(stored.name, data)
-        self._secure_sum, self._sum_bytes, self._vouchers = None, b"", None
         self._planner.aggregated(plan, answers.trained, stored)
         self._study.observer.aggregated(plan.leg, aggregate)
 
@@ -501,28 +371,45 @@ class Session:
                 lost_chains=planner.lost_chains,
                 missed_rounds=planner.missed_rounds,
                 weights=self._weights(answers, models),
-                figures=self._figures,
+                figures=self._averages.figures,
+                routes=tuple(
+                    (
+                        assignment.queued.chain.number,
+                        names[assignment.hospital],
+                        None if assignment.recipient is None else names[assignment.recipient],
+                    )
+                    for assignment in plan.assignments
+                    if assignment.hospital in answers.trained
+                ),
             )
         )
-        self._figures = {}
+        self._averages.figures = {}
 
     def _weights(
         self, answers: LegAnswers, models: dict[Position, Contribution]
     ) -> dict[str, float]:
         """Return each hospital's weight in the aggregate, unless it stays secret."""
         names = self._members.names
-        if not self._is_secure or not models:
+        if not self._generation.is_secure or not models:
             return {names[hospital]: model.weight for hospital, model in models.items()}
-        return {} if self._descriptor.weighted else {names[h]: 1.0 for h in answers.trained}
+        is_secret = self._generation.descriptor.weighted
+        return {} if is_secret else {names[h]: 1.0 for h in answers.trained}
 
     def close(self) -> None:
         """Deliver the final model to every member; the keys are destroyed there."""
-        if self._sends_sums:
+        generation = self._generation
+        if generation.sends_sums:
             final = self._spool.get(_aggregate_name(self._last_aggregation))
         else:
-            final = self._wrapped.model.to_bytes(wire=self._wire)
-        if self._is_secure:
-            self._closing = self._closing_figures(final)
+            final = self._wrapped.model.to_bytes(wire=generation.wire)
+        if generation.is_secure:
+            self._closing = ClosingFigures(
+                generation,
+                self._spool,
+                model=_FINAL_MODEL,
+                final=LastAggregate.of(self._legs[-1].number, final),
+                saved=self._saved_closing,
+            )
         self.save()  # so that a resumed run delivers the same model
         self._spool.put(_FINAL_MODEL, final)
         totals = None
@@ -530,7 +417,7 @@ class Session:
             # Nobody waits for figures: without a quorum there are none.
             pause = QuorumPause(self._legs[-1], 0.0, self._study.observer, self._study.clock)
             totals = self._closing.collect(self.save, pause, self._timeout)
-        is_random = self._descriptor.schedule_commitment is not None
+        is_random = generation.descriptor.schedule_commitment is not None
         seed = schedule_seed(self._study.route_seed).hex() if is_random else None
         request = Close(experiment=self._study.experiment, schedule_seed=seed)
         answers = close_experiment(
@@ -544,28 +431,15 @@ class Session:
             )
         self._study.observer.closed(answers, totals)
 
-    def _closing_figures(self, final: bytes) -> ClosingFigures:
-        last = self._legs[-1]
-        return ClosingFigures(
-            self._members,
-            self._spool,
-            leg=lambda cohort: self._secure_leg(last.number + 1, cohort),
-            classes=self._descriptor.classes,
-            model=_FINAL_MODEL,
-            aggregate=LastAggregate.of(last.number, final).to_bytes(),
-            saved=self._saved_closing,
-        )
-
     # --- saved state ------------------------------------------------------------------------------
 
     def save(self) -> None:
         """Persist the state; models that are no longer needed are dropped."""
         last = self._last_aggregation
         models = {model.name for model in self._planner.models()}
-        if last and (self._next_generation or self._is_secure):
+        if last and (self._change.next or self._generation.is_secure):
             models |= {_aggregate_name(last)}
-        if self._secure_sum is not None:
-            models |= self._secure_sum.stored
+        models |= self._averages.stored
         if self._closing is not None:
             models |= self._closing.stored
         kept = {*models, f"current-{last}", f"strategy-{last}"}
@@ -579,15 +453,15 @@ class Session:
             self._spool.put(f"strategy-{last}", ModelState(arrays).to_bytes())
             self._saved_aggregation = last
         return Snapshot(
-            descriptor=self._descriptor,
+            descriptor=self._generation.descriptor,
             roster=self._members.roster,
             members=self._members.names,
-            next_generation=self._next_generation,
-            examples=self._examples,
-            generation=self._generation,
-            secure_sum=None if self._secure_sum is None else self._secure_sum.to_state(),
+            next_generation=self._change.next,
+            examples=self._generation.examples,
+            generation=self._generation.digest,
+            secure_sum=self._averages.to_state(),
             closing=None if self._closing is None else self._closing.to_state(),
-            vouchers=self._vouchers,
+            vouchers=self._averages.vouchers,
             heads=self._members.heads,
             legs_done=self.legs_done,
             last_aggregation=last,
@@ -607,12 +481,11 @@ class Session:
         )
         self._planner.restore(saved.planner)
         self._members.heads |= saved.heads
-        self._examples = saved.examples
-        self._generation, self._saved_sum = saved.generation, saved.secure_sum
-        self._vouchers, self._saved_closing = saved.vouchers, saved.closing
+        self._averages.restore(saved.secure_sum, saved.vouchers)
+        self._saved_closing = saved.closing
         self.legs_done = saved.legs_done
         self._last_aggregation = self._saved_aggregation = last
-        self._next_generation = saved.next_generation
+        self._change.next = saved.next_generation
         self._planned_cohort = saved.planned_cohort
         self._signed = dict(saved.signed)
         self._study.observer.restore(saved.observer)
@@ -626,8 +499,8 @@ class Session:
     def _least_models(self, leg: Leg) -> int:
         if leg.ending is Ending.HAND_OVER:
             return 1
-        if self._is_secure:
-            return self._threshold
+        if self._generation.is_secure:
+            return self._generation.threshold
         return least_models(self._wrapped.strategy, self._wrapped.model.trainable_numbers)
 
 
@@ -637,3 +510,13 @@ def _has_no_space(answer: Answer) -> bool:
 
 def _aggregate_name(leg: int) -> str:
     return f"aggregate-{leg}"
+
+
+def _same(agreed: Descriptor, descriptor: Descriptor) -> Descriptor:
+    """Return what hospitals agreed to; refuse to continue an experiment with other settings."""
+    if agreed != descriptor.model_copy(update={"roster": agreed.roster}):
+        raise JournalError(
+            f"experiment {agreed.experiment} began with other settings, to which the hospitals "
+            "agreed: start a new one"
+        )
+    return agreed

@@ -5,8 +5,7 @@ of the key shares, and a list that it changed on the way makes keys that open no
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar
 
 from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import Strategy
@@ -21,7 +20,7 @@ from protocol.messages import (
     Ready,
     Reply,
 )
-from protocol.model_bytes import ModelState, Wire
+from protocol.model_bytes import ModelState
 from protocol.schedule import schedule_commitment, schedule_seed
 from protocol.sealing.bundle import BundleError, from_bundle, to_bundle
 from protocol.sealing.membership import (
@@ -35,23 +34,15 @@ from strategies.settings import FedDCSettings, Weighting
 
 from .approval import WAITING, ask_to_agree, ask_until_approved, check_not_rejected, waits
 from .exchange import Answer
+from .generation import Examples, Generation, wire_of
 from .members import Members, WholeRequest
 from .quorum import ExperimentFailed
 from .sealed_study import SealedStudy
-from .secure_average import aggregate_of
+from .secure.secure_average import aggregate_of
 from .signed_request import sign_with_model
 from .storage.spool import Spool
 
 R = TypeVar("R", bound=Reply)
-Examples = Mapping[HospitalName, int | None]  # how many each hospital has, if it discloses that
-
-
-@dataclass(frozen=True)
-class Generation:
-    """What the members of a generation told when they agreed, and the digest of their keys."""
-
-    examples: Examples
-    digest: bytes
 
 
 def make_descriptor(
@@ -83,7 +74,7 @@ def make_descriptor(
         schedule_commitment=schedule_commitment(seed) if options.random else None,
         fraction=settings.fraction,
         init=settings.init,
-        first_model=first_model.digest(wire=_wire(training)) if is_shared else None,
+        first_model=first_model.digest(wire=wire_of(training)) if is_shared else None,
         first_model_is_given=is_shared and not study.first_model_from_seed,
         shape=tuple(shape),
         classes=classes,
@@ -97,18 +88,6 @@ def make_descriptor(
         codebook=study.codebook,
         roster=study.roster.digest,
     )
-
-
-def agreed_wire(descriptor: Descriptor) -> Wire:
-    """Return the number format in which models travel."""
-    return _wire(descriptor.training)
-
-
-def _wire(training: Mapping[str, Scalar]) -> Wire:
-    wire: Any = training.get("wire-dtype", "same")
-    if wire not in get_args(Wire):
-        raise ValueError(f"wire-dtype must be one of {', '.join(get_args(Wire))}, got {wire!r}")
-    return cast(Wire, wire)
 
 
 def set_up(
@@ -142,7 +121,7 @@ def set_up(
     examples = {name: reply.examples for name, reply in agreed.items()}
     if descriptor.averaging == "plain":
         check_examples(examples, weighting)
-    return Generation(examples, digest)
+    return Generation(members, descriptor, examples, digest)
 
 
 def check_examples(examples: Examples, weighting: Weighting) -> None:

@@ -236,7 +236,7 @@ def test_check_lists_all_problems_of_the_data_at_once(enrolled: Enrolled) -> Non
 
     code, text = _check(enrolled)
 
-    assert code == 1
+    assert code == 2
     lines = [line for line in text.splitlines() if line.startswith("✗ data: ")]
     assert len(lines) == 21
     for name, line in zip(names[:20], lines[:20], strict=True):

@@ -12,7 +12,7 @@ from PIL import Image
 
 from client_app.final_models.evaluation import evaluate_model
 from client_app.final_models.model_folder import FinalModels, ModelFolder
-from client_app.final_models.saved_network import new_network
+from client_app.final_models.saved_network import SavedNetwork, new_network
 from learning.data.partition.held_out import KEY_BYTES, HeldOut
 from learning.data.tables.rows import read_rows
 from learning.evaluation import evaluate_predictions
@@ -226,3 +226,37 @@ def test_a_file_that_is_no_image_is_named(enrolled: Enrolled, tmp_path: Path) ->
         done = feddc("predict", "e1", tmp_path / given, "--folder", enrolled.folder.path)
         assert done.exit_code == 2
         assert given in done.stderr
+
+
+def test_dicom_files_get_the_predictions_that_were_evaluated(
+    enrolled: Enrolled, tmp_path: Path
+) -> None:
+    pytest.importorskip("pydicom")
+    from tests.learning.data.medical.made_images import dicom_image, save
+
+    kept = keep(enrolled, IMAGES, IMAGES.shape)
+    rng = np.random.default_rng(5)
+    labels = {f"{n:02}": IMAGES.classes[n % 2] for n in range(20)}
+    for name in labels:
+        pixels = rng.integers(0, 256, size=(9, 9), dtype=np.uint8)
+        save(dicom_image(pixels, PatientID=name), tmp_path / "pacs" / f"{name}.dcm")
+    rows = [f"{name}.dcm,{label}" for name, label in labels.items()]
+    (tmp_path / "pacs" / "labels.csv").write_text("\n".join(["file,label", *rows]))
+    values = {"dataset": "medical-folder", "data-dir": str(tmp_path / "pacs"), "test-fraction": 0.4}
+    partition = load_own(LocalSettings.parse(values, source="test"), "here", codebook=IMAGES)
+    evaluate_model(kept, partition, device="cpu", alone=False)
+    saved = kept.evaluation
+    assert saved is not None
+
+    files = [tmp_path / "pacs" / f"{name}.dcm" for name in labels]
+    done = feddc("predict", "e1", *files, "--json", "--folder", enrolled.folder.path)
+    assert done.exit_code == 0, done.output
+    by_chance = {
+        tuple(one["probabilities"].values()): labels[Path(one["input"]).stem]
+        for one in json.loads(done.stdout)
+    }
+    held_out = SavedNetwork(kept).network.probabilities(partition.held_out.features)
+    truth = np.array([IMAGES.classes.index(by_chance[tuple(row)]) for row in held_out.tolist()])
+    again = evaluate_predictions(held_out, truth, IMAGES.classes)
+    assert json.loads(json.dumps(again.as_dict())) == saved["study"]
+    assert again.examples > 0

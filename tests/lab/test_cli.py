@@ -220,7 +220,14 @@ def test_lines_are_few_and_say_how_it_goes() -> None:
         for leg in range(1, 10):
             clock.sleep(1.0)
             on_event({"event": "evaluation", "leg": leg, "test_accuracy": leg / 10})
-            on_event({"event": "leg", "leg": leg, "ending": "aggregation", "missing": ["b"]})
+            on_event(
+                {
+                    "event": "leg",
+                    "leg": leg,
+                    "ending": "aggregation",
+                    "missing": {"b": "not connected"},
+                }
+            )
 
     assert [line.strip() for line in screen.getvalue().splitlines()] == [
         "0.0 s  starting Flower",

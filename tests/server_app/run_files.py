@@ -4,7 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-FILES = {"settings.json", "metrics.jsonl", "model.safetensors", "accuracy.png", "summary.json"}
+FILES = {
+    "settings.json",
+    "metrics.jsonl",
+    "routes.jsonl",
+    "model.safetensors",
+    "accuracy.png",
+    "summary.json",
+    "report.html",
+    "report-coordinator.html",
+}
 
 
 def events(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from operation.flower.control_api import Node, RunStatus
+from operation.runs.event_file import EventFile
 from server_app.experiment import experiment_control, follower
 from server_app.experiment import experiment_status as status_module
-from server_app.experiment.event_file import EventFile
 from server_app.experiment.experiment_folder import ExperimentFolder
 from server_app.experiment.experiment_status import experiment_status
 from server_app.experiment.flower_runs import FlowerRun, add_flower_run, flower_runs, metrics_length

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pytest
 from rich.console import Console
 
+from operation.runs.history import approval_text, waiting_text
 from server_app.experiment.live_view import ExperimentView, ago, watched
 
 START = {"event": "start", "legs": 4, "rounds": 4, "hospitals": ["Charite", "Mercy", "St [b]Mary"]}
@@ -106,11 +107,11 @@ def test_who_has_not_answered_yet_is_named_while_the_leg_runs() -> None:
     first = printed(watch)[1]
     assert first.startswith("Mercy ")
     assert first.rstrip().endswith("no answer since 1 min")
-    assert watch.waiting == "waiting for Mercy since 1 min"
+    assert waiting_text(watch.run.waiting) == "waiting for Mercy since 1 min"
 
     for event in (hospital("Mercy", 2), leg(2)):
         watch.add(event)
-    assert watch.waiting == ""
+    assert watch.run.waiting is None
     assert not any("no answer" in line for line in printed(watch))
 
 
@@ -159,10 +160,10 @@ def test_who_has_not_approved_is_named_until_the_experiment_begins() -> None:
     assert rows[1].startswith("Mercy ")
     assert rows[1].rstrip().endswith("waiting for approval")
     assert not any("approval" in row for row in rows[2:])
-    assert watch.approval == APPROVAL_TEXT
+    assert approval_text(watch.run.approval) == APPROVAL_TEXT
 
     watch.add(START)
-    assert watch.approval == ""
+    assert watch.run.approval is None
     assert not any("approval" in row for row in printed(watch))
 
 

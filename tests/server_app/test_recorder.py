@@ -211,3 +211,34 @@ def test_bad_news_survives_a_kill_between_the_last_leg_and_the_summary(tmp_path:
 
     assert (summary["lost_chains"], summary["missed_rounds"]) == (2, 11)
     assert summary["missing"] == {"north": 1}
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_real_study_s_routes_are_gone_when_it_has_closed_unless_they_are_kept(
+    tmp_path: Path, keep: bool
+) -> None:
+    folder = tmp_path / "experiment"
+    settings = Settings.from_run_config(TINY | {"keep-routes": keep}, source="test")
+    dataset = load_dataset(settings.local, settings.algorithm.seed)
+    task = TaskSpec(dataset.shape, len(dataset.classes))
+    evaluator = Evaluator(settings.training, task, dataset.test, seed=0)
+    notes = Recorder(folder, settings, evaluator, resumable=True)
+    notes.started("e", {"east": 5, "north": 5, "south": 5}, legs=1)
+    answers = {name: Answer(trained(), "", 0.1, 10, 20) for name in ("east", "north", "south")}
+    notes.leg_ended(report(answers, routes=((0, "east", "north"), (1, "north", "east"))))
+    routes = folder / "routes.jsonl"
+    assert routes.stat().st_mode & 0o777 == 0o600
+    assert "routes" in routes.read_text()
+
+    notes.completed(evaluator.first_model)
+
+    assert routes.exists() == keep
+    (run,) = page_data(folder / "report-coordinator.html")["runs"]
+    assert (run["map"]["window"] is not None) == keep
+    assert "east" not in json.dumps(page_data(folder / "report.html"))
+
+
+def page_data(page: Path) -> dict[str, Any]:
+    text = page.read_text().partition('type="application/json">')[2].partition("</script>")[0]
+    data: dict[str, Any] = json.loads(text)
+    return data

@@ -48,7 +48,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(settings, grid, summary, load_file(folder / "model.safetensors"))
 
 
-def test_a_run_leaves_five_files_and_nothing_half_written(finished: Run) -> None:
+def test_a_run_leaves_its_files_and_nothing_half_written(finished: Run) -> None:
     assert {path.name for path in folder_of(finished).iterdir()} == FILES
 
 
@@ -234,7 +234,13 @@ def test_a_failed_run_says_why_and_has_no_summary(run_tiny: Any, tmp_path: Path)
     assert (end["event"], end["status"]) == ("end", "failed")
     assert end["reason"] == str(failure.value)
     assert "hospital-0" in end["reason"]
-    assert {path.name for path in folder.iterdir()} == {"settings.json", "metrics.jsonl"}
+    assert {path.name for path in folder.iterdir()} == {
+        "settings.json",
+        "metrics.jsonl",
+        "routes.jsonl",
+        "report.html",
+        "report-coordinator.html",
+    }
     for line in (folder / "metrics.jsonl").read_text().splitlines():
         assert "NaN" not in line
         assert "Infinity" not in line

@@ -11,8 +11,11 @@ import pytest
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedYogi, Strategy
 
+from protocol.messages import Close, Refusal, RefusalCode, Request, decode_signed_request
+from protocol.model_bytes import ModelState
 from strategies.session.quorum import ExperimentFailed
 from strategies.session.storage.journal import DiskJournal, JournalError
+from tests.strategies.misconduct import NAMES, Conduct, answers
 from tests.strategies.unruly_grid import UnrulyGrid, prepare, tiny
 
 EXPERIMENT = "study-1"
@@ -123,6 +126,31 @@ def test_a_run_killed_twice_goes_on_twice(tmp_path: Path) -> None:
         run(grid, FedAvgM(), DiskJournal(journal))
     for name, array in arrays(run(grid, FedAvgM(), DiskJournal(journal)).arrays).items():
         np.testing.assert_array_equal(array, expected[name])
+
+
+@pytest.mark.parametrize("averaging", ["plain", "secure"])
+def test_a_final_model_that_does_not_fit_at_a_hospital_is_delivered_again(
+    tmp_path: Path, averaging: str
+) -> None:
+    once = [answers(Refusal(code=RefusalCode.DISK_FULL))]
+
+    def rule(position: int, request: Request) -> Conduct | None:
+        return once.pop() if once and position == 2 and isinstance(request, Close) else None
+
+    settings = tiny(sealed=True, rounds=4, aggregation_period=2)
+    grid, study = UnrulyGrid(settings, rule), {"averaging": averaging}
+    with pytest.raises(ExperimentFailed, match=rf"fit on the disk at {NAMES[2]}: .*resume"):
+        run(grid, FedAvg(), DiskJournal(tmp_path), **study)
+    resumed = arrays(run(grid, FedAvg(), DiskJournal(tmp_path), **study).arrays)
+
+    closings = [data for position, data in grid.asked if position == 2]
+    closings = [data for data in closings if isinstance(decode_signed_request(data), Close)]
+    assert len(closings) == 2
+    assert len(set(closings)) == 1
+    if averaging == "plain":
+        final = ModelState.from_bytes(decode_signed_request(closings[0]).payload)
+        for name, array in final.parameters.items():
+            np.testing.assert_array_equal(resumed[name], array)
 
 
 def test_the_plan_is_on_disk_before_the_first_request_of_its_leg(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Split a training pool among hospitals without splitting groups."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ from learning.data.examples import DataError, Examples
 from learning.data.partition.assign_classes import assign_classes
 from learning.data.partition.partition import assign_group, partition_rows
 from learning.data.partition.skewed_sizes import skewed_sizes
+from learning.data.tables.encode import ColumnCounts
 
 SplitKind = Literal["equal", "pathological", "skewed", "natural"]
 
@@ -70,6 +71,12 @@ class Partition:
 
     classes: tuple[str, ...] | None = None
     """The classes that were agreed on, in order; None if labels are as found in the data."""
+
+    columns: Mapping[str, ColumnCounts] = field(default_factory=dict)
+    """What was unusual about each column of the codebook. It never leaves the hospital."""
+
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """How many files were left out, by the reason. It never leaves the hospital."""
 
 
 def split(examples: Examples, options: SplitOptions, rng: np.random.Generator) -> list[Partition]:

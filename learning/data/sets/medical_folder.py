@@ -37,7 +37,20 @@ def medical_folder(folder: Path | None, seed: int, options: DataOptions) -> Data
         )
     else:
         pool, test = set_apart(len(examples), examples.groups, options.test_fraction, seed)
-    return Dataset("medical-folder", examples.take(pool), examples.take(test), found.classes)
+    survey = found.survey
+    left_out = {
+        "unreadable files": len(survey.unreadable),
+        "localizers": survey.localizers,
+        "images without a class": survey.unlabelled,
+        "copies of files": survey.copies,
+    }
+    return Dataset(
+        "medical-folder",
+        examples.take(pool),
+        examples.take(test),
+        found.classes,
+        {reason: count for reason, count in left_out.items() if count},
+    )
 
 
 def _plain(options: DataOptions) -> Images:

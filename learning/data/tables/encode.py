@@ -5,7 +5,7 @@ missing cell is the centre with an indicator. How often that happened is for thi
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -205,8 +205,10 @@ def _encode_numbers(
 
 def _nearest(wanted: str, names: Iterable[str]) -> str:
     by_key = {name_key(name): name for name in names}
-    keys: Sequence[str] = get_close_matches(name_key(wanted), by_key, _SHOWN_NAMES, 0.4)
-    return ", ".join(repr(by_key[key]) for key in keys)
+    key = name_key(wanted)
+    near = [own for own in by_key if key in own]
+    near += [own for own in get_close_matches(key, by_key, _SHOWN_NAMES, 0.4) if own not in near]
+    return ", ".join(repr(by_key[own]) for own in near[:_SHOWN_NAMES])
 
 
 def _how_many(rows: NDArray[np.bool_]) -> str:

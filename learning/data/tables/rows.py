@@ -32,7 +32,9 @@ class Rows:
         """Hold the fraction of the patients out."""
         pool, test = held_out.set_apart(self.identities, self.examples.groups, fraction)
         examples = self.examples
-        return Partition(name, examples.take(pool), examples.take(test), codebook.classes)
+        return Partition(
+            name, examples.take(pool), examples.take(test), codebook.classes, columns=self.counts
+        )
 
 
 def read_rows(

@@ -108,7 +108,7 @@ def test_all_problems_are_listed_at_once_without_a_cells_content() -> None:
     with pytest.raises(DataError) as caught:
         encode(bad, CODEBOOK)
     assert caught.value.problems == (
-        "t.csv: no column 'age'; the nearest are 'Stage', 'Alter', 'age_at_visit'; "
+        "t.csv: no column 'age'; the nearest are 'age_at_visit', 'Stage', 'Alter'; "
         "name yours in [data.columns.age] of hospital.toml",
     )
     texts = table(age=["80", "Miller", "Smith"], stage=["1"] * 3, smoker=["yes"] * 3)

@@ -122,6 +122,20 @@ def test_classes_and_codebook_are_those_of_the_study(study: Study) -> None:
         assert f"`{name}`" in card(study)
 
 
+@pytest.mark.parametrize(("hospitals", "shown"), [(2, False), (3, True)])
+def test_only_totals_over_several_hospitals_are_in_the_card(
+    study: Study, hospitals: int, shown: bool
+) -> None:
+    total = {"hospitals": hospitals, "examples": 40, "accuracy": 0.75, "balanced_accuracy": 0.7}
+    summary = {"held_out": total | {"loss": 0.5}, "mean_held_out_accuracy": 0.4321}
+    (study.experiments / "e1" / "summary.json").write_text(json.dumps(summary))
+    assert export(study).exit_code == 0
+    # 30 of 40, by Wilson's formula.
+    line = "accuracy 0.750 (95 % interval 0.598 to 0.858), balanced accuracy 0.700"
+    assert (line in card(study)) == shown
+    assert "0.4321" not in card(study)
+
+
 def test_pytorch_reads_the_exported_model(study: Study) -> None:
     export(study)
     folder = study.experiments / "e1"

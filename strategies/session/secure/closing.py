@@ -12,38 +12,36 @@ from typing import Any
 from operation.flower.logger import log
 from protocol.messages import EvaluateFinal, Masked
 from protocol.secure_sum.held_out_totals import HeldOutForm, HeldOutTotals
-from protocol.secure_sum.secure_leg import SecureLeg
+from protocol.secure_sum.total import LastAggregate
 from strategies.identifiers import HospitalName
+from strategies.session.generation import Generation
+from strategies.session.quorum import ExperimentFailed, QuorumPause
+from strategies.session.signed_request import sign_with_model
+from strategies.session.storage.spool import Spool
 
-from .members import Members
-from .quorum import ExperimentFailed, QuorumPause
-from .secure_average import SecureSum
-from .signed_request import sign_with_model
-from .storage.spool import Spool
+from .secure_trips import SecureSum
 
 
 class ClosingFigures:
     """One secure sum of figures, before the keys are destroyed.
 
-    `leg` makes the secure leg of a cohort; `model` is the final model's name in the spool, and
-    `aggregate` what hospitals sign that they have evaluated.
+    `model` is the final model's name in the spool, and `final` what hospitals sign that they have
+    evaluated, with the number of the last leg.
     """
 
     def __init__(
         self,
-        members: Members,
+        generation: Generation,
         spool: Spool,
         *,
-        leg: Callable[[tuple[str, ...]], SecureLeg],
-        classes: int,
         model: str,
-        aggregate: bytes,
+        final: LastAggregate,
         saved: Mapping[str, Any] | None,
     ) -> None:
         self._totals: HeldOutTotals | None = None
-        self._members, self._spool, self._model = members, spool, model
-        self._make_leg, self._aggregate = leg, aggregate
-        self._form = HeldOutForm(classes, members=len(members))
+        self._generation, self._members = generation, generation.members
+        self._spool, self._model, self._final = spool, model, final
+        self._form = HeldOutForm(generation.descriptor.classes, members=len(generation.members))
         self._is_over = False
         self._cohort: tuple[str, ...] = ()
         self._sum: SecureSum[HeldOutTotals | None] | None = None
@@ -90,13 +88,13 @@ class ClosingFigures:
         return totals
 
     def _new_sum(self) -> SecureSum[HeldOutTotals | None]:
-        if len(self._cohort) < (least := self._make_leg(tuple(self._members.names)).threshold):
+        if len(self._cohort) < (least := self._generation.threshold):
             raise ExperimentFailed(
                 f"{len(self._cohort)} of {len(self._members)} hospitals are connected, {least} are "
                 "needed"
             )
-        leg = self._make_leg(self._cohort)
-        return SecureSum(leg, self._form, self._members, self._spool, self._aggregate)
+        leg = self._generation.secure_leg(self._final.leg + 1, self._cohort)
+        return SecureSum(leg, self._form, self._members, self._spool, self._final.to_bytes())
 
     def _ask(self, secure_sum: SecureSum[HeldOutTotals | None], timeout: float) -> None:
         """Deliver the final model, and add the masked totals as they arrive."""

@@ -8,17 +8,6 @@ third, so that a resumed run sends the same bytes.
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from flwr.serverapp.strategy import (
-    FedAdagrad,
-    FedAdam,
-    FedAvg,
-    FedAvgM,
-    FedProx,
-    FedYogi,
-    Strategy,
-)
-
-from protocol.descriptor import Aggregate
 from protocol.messages import Masked, Request, Reveal, SharesRevealed, SignSurvivors, Survivors
 from protocol.sealing.bundle import from_bundle, to_bundle
 from protocol.sealing.keys import SIGNATURE_BYTES
@@ -33,54 +22,14 @@ from protocol.secure_sum.total import Total
 from protocol.secure_sum.unmasking import revealed_bytes, unmask
 from protocol.secure_sum.vector import SumForm
 from strategies.identifiers import HospitalName
-from strategies.settings import FedDCSettings
-from strategies.wrapped.requirements import layers
-
-from .exchange import Answer, Outgoing
-from .members import Members, WholeRequest
-from .quorum import ExperimentFailed, QuorumPause
-from .storage.spool import Spool
+from strategies.session.exchange import Answer, Outgoing
+from strategies.session.members import Members, WholeRequest
+from strategies.session.quorum import ExperimentFailed, QuorumPause
+from strategies.session.storage.spool import Spool
 
 T = TypeVar("T")
-LEAST_MEMBERS = 3
 # Trips 2 and 3 are answered at once: nobody trains. Who is silent for longer has dropped out.
 _TRIP_SECONDS = 60.0
-_MEANS = (FedAvg, FedProx)
-_STEPS = (FedAvgM, FedAdam, FedYogi, FedAdagrad)
-
-
-def check_secure(
-    settings: FedDCSettings, strategy: Strategy, members: int, minimum_cohort: int
-) -> None:
-    """Refuse settings with which models can't be averaged securely; say what to choose."""
-    name = type(layers(strategy)[-1]).__name__
-    names = ", ".join(kind.__name__ for kind in (*_MEANS, *_STEPS))
-    for is_possible, problem in (
-        (
-            len(layers(strategy)) == 1 and type(strategy) in (*_MEANS, *_STEPS),
-            f"works with {names}, which need only the mean, not with {name}",
-        ),
-        (settings.fraction == 1, f"needs fraction = 1, got {settings.fraction}"),
-        (
-            settings.weighting != "chain-examples",
-            "can't weigh by chain-examples: choose equal or examples",
-        ),
-        (members >= LEAST_MEMBERS, f"needs at least {LEAST_MEMBERS} members, got {members}"),
-        (
-            members >= minimum_cohort,
-            f"with minimum-cohort = {minimum_cohort} needs as many members, got {members}",
-        ),
-    ):
-        if not is_possible:
-            raise ValueError(
-                f"secure averaging {problem}; or choose averaging = plain, which hospitals must "
-                "allow (plain-aggregation): the coordinator then reads every model it aggregates"
-            )
-
-
-def aggregate_of(strategy: Strategy) -> Aggregate:
-    """Return what hospitals can check about the aggregate of this strategy."""
-    return "verified" if type(strategy) in _MEANS else "same"
 
 
 class SecureSum(Generic[T]):

@@ -1,0 +1,1 @@
+"""Pages of runs: reports in one file, and the dashboard; one reader, one script draws both."""

@@ -1,0 +1,212 @@
+"""Reports: what is handed out tells nothing of single hospitals, and pages are whole files."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from operation.runs.event_file import FILE_NAME, ROUTES, EventWriter
+from server_app.pages.forest import wilson
+from server_app.pages.report import COORDINATOR, PUBLIC, write_reports
+from server_app.pages.run_view import RunRecord, coordinator_view, public_view
+
+# No two of these are equal, and none can be the mean of others.
+HOSPITALS = ("Anna-canary", "Barts-canary", "Charite-canary", "Dom-canary")
+
+
+def own_figures(position: int, leg: int) -> dict[str, float]:
+    """Return figures of one hospital that nothing else on a page can contain."""
+    digits = 7919 * (position + 1) + 13 * leg
+    return {
+        "loss": float(f"0.{digits}1"),
+        "accuracy": float(f"0.{digits}3"),
+        "seconds": float(f"{digits}.7"),
+        "bytes_up": 1_000_000 + 37 * digits,
+        "bytes_down": 2_000_000 + 41 * digits,
+        "examples": 50_000 + digits,
+    }
+
+
+def mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a finished study of four hospitals with a canary for every figure."""
+    metrics = EventWriter(tmp_path / FILE_NAME, append=False)
+    routes = EventWriter(tmp_path / ROUTES, append=False, mode=0o600)
+    examples = {name: own_figures(p, 0)["examples"] for p, name in enumerate(HOSPITALS)}
+    metrics.write(
+        "start", experiment="e", legs=6, rounds=6, hospitals=list(HOSPITALS), examples=examples
+    )
+    for leg in range(1, 7):
+        figures = [own_figures(position, leg) for position in range(len(HOSPITALS))]
+        for name, own in zip(HOSPITALS, figures, strict=True):
+            own = {key: value for key, value in own.items() if key != "examples"}
+            metrics.write("hospital", leg=leg, hospital=name, problem="", **own)
+        ending = "aggregation" if leg % 3 == 0 else "hand-over"
+        chains = [
+            [chain, HOSPITALS[(chain + leg) % 4], HOSPITALS[(chain + leg + 1) % 4]]
+            for chain in range(4)
+        ]
+        routes.write("routes", leg=leg, ending=ending, chains=chains)
+        metrics.write(
+            "leg",
+            leg=leg,
+            last_round=leg - 1,
+            ending=ending,
+            missing={HOSPITALS[0]: "not connected"} if leg == 2 else {},
+            parked=[HOSPITALS[0]] if leg == 2 else [],
+            loss=mean([own["loss"] for own in figures]),
+            accuracy=mean([own["accuracy"] for own in figures]),
+            lost_chains=0,
+            missed_rounds=1,
+        )
+    for position, name in enumerate(HOSPITALS):
+        metrics.write("held-out", hospital=name, loss=1.0, accuracy=float(f"0.{8111 + position}7"))
+    metrics.write("end", status="completed", reason="")
+    config = {"rounds": 6, "daisy-period": 1, "aggregation-period": 3, "seed": 271828}
+    (tmp_path / "settings.json").write_text(json.dumps(config))
+    summary = {"mean_held_out_accuracy": 0.81125, "sealed": True, "seconds": 12.0}
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    return tmp_path
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    found = re.search(r'<script id="data"[^>]*>(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def canaries() -> set[str]:
+    """Return every hospital's own figures, as a page could write them."""
+    found = set(HOSPITALS)
+    for position in range(len(HOSPITALS)):
+        found.add(str(8111 + position))
+        for leg in range(7):
+            own = own_figures(position, leg)
+            found |= {str(own[key]) for key in ("bytes_up", "bytes_down", "seconds", "examples")}
+            for key in ("loss", "accuracy"):
+                found |= {f"{own[key]:.5g}", f"{100 * own[key]:.5g}"}
+    return found
+
+
+def test_what_is_handed_out_has_no_route_and_no_hospital_s_figure(folder: Path) -> None:
+    public, private = write_reports(folder)
+    shown = json.dumps(data_of(public))
+    assert [canary for canary in canaries() if canary in shown] == []
+    # The same canaries are on the coordinator's page: the test would notice them.
+    kept = json.dumps(data_of(private))
+    assert [name for name in HOSPITALS if name not in kept] == []
+    assert any(canary in kept for canary in canaries() - set(HOSPITALS))
+    (run,) = data_of(private)["runs"]
+    assert run["map"]["window"]["chains"]
+    (handed,) = data_of(public)["runs"]
+    assert "map" not in handed
+    assert "hospitals" not in handed
+    assert handed["forest"] is None
+
+
+def test_no_page_has_the_seed(folder: Path) -> None:
+    for page in write_reports(folder):
+        assert "271828" not in json.dumps(data_of(page))
+
+
+def test_the_coordinator_s_page_is_for_its_owner_only(folder: Path) -> None:
+    write_reports(folder)
+    assert (folder / COORDINATOR).stat().st_mode & 0o777 == 0o600
+    assert (folder / PUBLIC).stat().st_mode & 0o777 == 0o644
+
+
+def test_a_mean_of_two_hospitals_is_not_handed_out(folder: Path) -> None:
+    run = RunRecord.read(folder)
+    pooled = [chart["series"][0]["label"] for chart in public_view(run)["charts"]]
+    assert pooled == ["training, mean over hospitals"] * 2
+
+    lines = (folder / FILE_NAME).read_text().splitlines()
+    few = [
+        line
+        for line in lines
+        if not (
+            json.loads(line)["event"] in ("hospital", "held-out")
+            and json.loads(line)["hospital"] in HOSPITALS[2:]
+        )
+    ]
+    (folder / FILE_NAME).write_text("\n".join(few) + "\n")
+    run = RunRecord.read(folder)
+    view = public_view(run)
+    assert view["charts"] == []
+    assert not any("held-out" in name for name, _ in view["facts"])
+    assert coordinator_view(run)["charts"] != []
+
+
+def test_hospitals_that_publish_are_in_the_forest_plot_and_others_are_not(folder: Path) -> None:
+    run = RunRecord.read(folder)
+    run.history.hospitals["Barts-canary"].publishes = True
+    forest = public_view(run)["forest"]
+    assert [row["name"] for row in forest["rows"]] == ["Barts-canary"]
+    assert forest["pooled"] == 0.8113
+    assert len(coordinator_view(run)["forest"]["rows"]) == 4
+
+
+def test_why_a_run_failed_is_for_the_coordinator_because_it_names_hospitals(folder: Path) -> None:
+    end = {"status": "failed", "reason": "Anna-canary did not answer"}
+    public, private = write_reports(folder, end=end)
+    assert "Anna-canary" not in public.read_text()
+    assert data_of(public)["runs"][0]["state"] == "failed"
+    assert data_of(private)["runs"][0]["reason"] == "Anna-canary did not answer"
+
+
+def test_a_hostile_name_can_not_end_the_page_s_data(folder: Path) -> None:
+    hostile = "</script><script>alert(1)"
+    for name in (FILE_NAME, ROUTES):
+        path = folder / name
+        path.write_text(path.read_text().replace("Anna-canary", hostile))
+    _, private = write_reports(folder)
+    page = private.read_text()
+    assert "<script>alert" not in page
+    (run,) = data_of(private)["runs"]
+    assert hostile in {row["name"] for row in run["hospitals"]}
+
+
+def test_without_routes_there_are_states_but_no_chains(folder: Path) -> None:
+    (folder / ROUTES).unlink()
+    seen = coordinator_view(RunRecord.read(folder))["map"]
+    assert seen["window"] is None
+    assert seen["rows"][0] == [[0, 1, "t"], [1, 1, "p"], [2, 4, "t"]]
+    assert seen["aggregations"] == [2, 5]
+
+
+def test_the_chains_of_the_map_are_the_routes(folder: Path) -> None:
+    window = coordinator_view(RunRecord.read(folder))["map"]["window"]
+    assert (window["first"], window["last"]) == (1, 6)
+    second = next(chain for chain in window["chains"] if chain["name"] == "2.1")
+    assert second["stops"] == [[4, 0], [5, 1], [6, 2]]
+    assert second["seen"] == 3
+
+
+def test_many_legs_share_a_column_which_shows_the_worst_state(folder: Path) -> None:
+    run = RunRecord.read(folder)
+    history = run.history
+    history.legs = history.done = 1000
+    one = history.hospitals["Anna-canary"]
+    one.states = bytearray(b"t" * 1000)
+    one.states[500:501] = b"m"
+    seen = coordinator_view(run)["map"]
+    assert seen["per_column"] == 3
+    assert seen["rows"][0] == [[0, 166, "t"], [166, 1, "m"], [167, 167, "t"]]
+
+
+@pytest.mark.parametrize(
+    ("fraction", "count", "interval"),
+    # Newcombe 1998, Statistics in Medicine 17, table I, method 3.
+    [(81 / 263, 263, (0.2553, 0.3662)), (15 / 148, 148, (0.0624, 0.1605)), (0, 20, (0.0, 0.1611))],
+)
+def test_the_interval_is_wilson_s(
+    fraction: float, count: int, interval: tuple[float, float]
+) -> None:
+    assert wilson(fraction, count) == pytest.approx(interval, abs=1e-4)
