@@ -85,9 +85,7 @@ def run(
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option(
-            metavar="ADDRESS", help="Train on a running Ray cluster; auto: this machine's."
-        ),
+        typer.Option(metavar="ADDRESS", help="Train on a running Ray cluster (experimental)."),
     ] = None,
     json_output: JsonOption = False,
 ) -> None:
