@@ -244,7 +244,7 @@ def test_of_fifty_members_the_noise_of_eighteen_suffices() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"weighting": "examples"}, "set it to equal"),
+        ({"weighting": "examples"}, "needs weighting = equal"),
         ({"aggregator": "fedadam"}, "aggregator = fedavg"),
         ({"fraction": 0.5}, "needs fraction = 1"),
         ({"privacy-unit": "hospital"}, "needs daisy-period = 0"),
