@@ -160,7 +160,8 @@ def test_own_first_models_do_not_tell_who_sent() -> None:
             found.append(distance(own_model(experiment, position), model))
         return found
 
-    assert max(distances(private_streams=False)) < 0.3 < min(distances()) / 3
+    # One step of training moves a model by less than half of what tells two first models apart.
+    assert 2 * max(distances(private_streams=False)) < min(distances())
 
 
 def own_model(experiment: Experiment, position: int) -> dict[str, Any]:
