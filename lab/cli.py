@@ -85,7 +85,7 @@ def run(
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Train on a running Ray cluster (experimental)."),
+        typer.Option(metavar="ADDRESS", help="Train on a running Ray cluster."),
     ] = None,
     json_output: JsonOption = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import platform
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,10 @@ from lab.sweep.record import Record
 from lab.sweep.train_trial import train
 from lab.sweep.trial import Trial
 from protocol import __version__
+from protocol.address import Address
 
 _POLL = 0.5
+_CONNECT_SECONDS = 10.0
 
 
 class RayPool:
@@ -104,6 +107,7 @@ class RayPool:
 @contextmanager
 def ray_pool(address: str) -> Iterator[RayPool]:
     """Connect to the cluster at `address` ("auto": the one that this machine belongs to)."""
+    _check_reachable(address)
     import ray  # slow to import
 
     try:
@@ -117,6 +121,19 @@ def ray_pool(address: str) -> Iterator[RayPool]:
         yield RayPool(ray)
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise an error if nothing listens at an address: Ray itself would go on trying."""
+    if address == "auto":
+        return
+    try:
+        place = Address.parse(address)
+        socket.create_connection((place.host, place.port), timeout=_CONNECT_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise ExperimentError(
+            f"no Ray cluster at {address} ({error}): start one with `ray start --head`"
+        ) from error
 
 
 def _look(request: dict[str, Any]) -> tuple[str, str, str, str]:
