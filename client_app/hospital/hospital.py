@@ -386,8 +386,11 @@ class Hospital:
         elif isinstance(reply, Masked):
             sent |= {"recipient": "coordinator", "readable": False}
         elif isinstance(reply, SharesRevealed):
-            # Of a model, the coordinator can read the sum with the others', from now on.
+            # The coordinator can read the sum with the others', from now on.
             sent |= {"recipient": "coordinator", "readable": f"sum of {reply.summands}"}
+            if isinstance(request, Reveal):
+                is_closing = request.leg > len(self._experiment(request).legs)
+                sent["content"] = "figures" if is_closing else "model"
         if isinstance(request, TrainLeg):
             sent |= self._epsilon(request, digest)
         head = self._audit_log.append(received, sent)

@@ -72,6 +72,7 @@ def models_sent(lines: Sequence[bytes]) -> dict[str, int]:
     """Count the models sent, by recipient: a hospital, or the coordinator, alone or in a sum.
 
     A masked model counts when the shares of its masks are revealed: before, nobody can read it.
+    The closing sum is of figures, and no model.
     """
     counts: Counter[str] = Counter()
     for line in lines:
@@ -79,7 +80,7 @@ def models_sent(lines: Sequence[bytes]) -> dict[str, int]:
         reply = entry["reply"] if entry is not None else {}
         if reply.get("kind") == "trained":
             counts[str(reply.get("recipient"))] += 1
-        elif reply.get("kind") == "shares-revealed":
+        elif reply.get("kind") == "shares-revealed" and reply.get("content") != "figures":
             counts[f"{reply.get('recipient')}, as part of a {reply.get('readable')}"] += 1
     return dict(counts.most_common())
 

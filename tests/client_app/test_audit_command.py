@@ -100,10 +100,11 @@ def test_a_hospital_that_was_never_asked_has_an_empty_log(enrolled: Enrolled) ->
     assert not enrolled.folder.store_file.exists()
 
 
-def test_a_masked_model_counts_when_the_sum_can_be_read() -> None:
+def test_a_masked_model_counts_when_the_sum_can_be_read_and_figures_do_not() -> None:
     masked = {"kind": "masked", "recipient": "coordinator", "readable": False}
     revealed = {"kind": "shares-revealed", "recipient": "coordinator", "readable": "sum of 3"}
-    replies = [masked, revealed, masked, revealed, masked]
+    models, figures = revealed | {"content": "model"}, revealed | {"content": "figures"}
+    replies = [masked, models, masked, models, masked, masked, figures]
     lines = [json.dumps({"request": {}, "reply": reply}).encode() for reply in replies]
 
     assert models_sent(lines) == {"coordinator, as part of a sum of 3": 2}
