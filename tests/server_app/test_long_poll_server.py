@@ -47,12 +47,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
+        body = self.server.body  # once: a test changes it at any moment
         self.server.asked += 1
         self.send_response(200)
         self.send_header("content-type", "application/protobuf")
-        self.send_header("content-length", str(len(self.server.body)))
+        self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(self.server.body)
+        self.wfile.write(body)
 
     def log_message(self, *arguments: object) -> None:
         pass
