@@ -56,15 +56,15 @@ def _store(folder: HospitalFolder) -> Iterator[Finding]:
     if not folder.store_file.exists():
         return
     store = SqliteStore.for_reading(folder.store_file)
-    stopped, unreadable = store.get(STOPPED) is not None, store.unreadable()
+    stopped, unreadable = store.get(STOPPED), store.unreadable()
     store.close()
     for experiment, reason in unreadable.items():
         yield Finding("store", "warning", f"experiment {experiment} is refused: {reason}")
-    if stopped:
+    if stopped is not None:
         yield Finding(
             "store",
             "wrong",
-            "older than what the coordinator has seen: it was restored from an old backup",
+            f"restored from an old backup ({stopped.decode(errors='replace')})",
             "`feddc hospital reset` ends all experiments here and lets the agent serve again",
         )
     else:

@@ -11,28 +11,34 @@ from client_app.state.audit_report import models_sent, read_audit
 
 
 def status(folder: HospitalFolder) -> dict[str, Any]:
-    """Return the last contact and, of each experiment, its state, leg and models sent.
+    """Return the last contact, ε so far and, of each experiment, its state, leg and models sent.
 
     Everything is from the audit log and the ledger, so it works while the agent runs.
     """
     lines, _ = read_audit(folder)
-    contact = None
+    contact = epsilon = None
     by_experiment: dict[str, list[bytes]] = {}
     for line in lines:
         entry = _entry(line)
         contact = entry.get("time", contact)
+        epsilon = entry["reply"].get("epsilon", epsilon)
         name = entry.get("request", {}).get("experiment")
         if isinstance(name, str):
             by_experiment.setdefault(name, []).append(line)
     experiments = [
         _experiment(one, by_experiment.get(one.experiment, [])) for one in asked_experiments(folder)
     ]
-    return {"last_contact": contact, "experiments": experiments}
+    return {"last_contact": contact, "epsilon": epsilon, "experiments": experiments}
 
 
 def status_text(found: dict[str, Any]) -> str:
     """Return the status in lines."""
     lines = [f"last contact  {_time(found['last_contact'])}"]
+    if found["epsilon"] is not None:
+        lines.append(
+            f"privacy       ε = {found['epsilon']:.4g} for all releases with noise; see "
+            "`feddc hospital ledger`"
+        )
     for one in found["experiments"]:
         lines += [
             "",

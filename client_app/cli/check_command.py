@@ -63,7 +63,7 @@ def check(
 
 
 def status(folder: Folder = DEFAULT_FOLDER, json_output: Json = False) -> None:
-    """Show each experiment: its leg, the last contact, models sent and to whom."""
+    """Show ε so far and each experiment: its leg, the last contact, models sent and to whom."""
     from client_app.check.status import status as found
     from client_app.check.status import status_text
     from client_app.hospital_folder import HospitalFolder

@@ -7,6 +7,7 @@ changes of a request are one transaction: the reply, the new state, and the line
 
 import hashlib
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -402,12 +403,16 @@ class Hospital:
                 store.last_leg = request.leg
         return answer
 
-    def _epsilon(self, request: TrainLeg, digest: bytes) -> dict[str, float]:
-        """Return, for the audit log, ε of all releases with noise so far, this one included."""
+    def _epsilon(self, request: TrainLeg, digest: bytes) -> dict[str, float | None]:
+        """Return, for the audit log, ε of all releases with noise so far, this one included.
+
+        JSON has no infinity: where there is next to no noise, it is null.
+        """
         experiment = self._experiment(request)
         if experiment.training.settings.privacy_unit == "none":
             return {}
-        return {"epsilon": round(self._spending(digest).epsilon(), 6)}
+        spent = self._spending(digest).epsilon()
+        return {"epsilon": round(spent, 6) if math.isfinite(spent) else None}
 
     def _signed(self, reply: Reply, digest: bytes) -> bytes:
         study = self._roster.study

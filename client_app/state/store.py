@@ -4,7 +4,7 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-# Set when the agent finds that its state is older than what the coordinator has seen; `reset`
+# Set, to the reason, when the agent finds that its state was restored from an old backup; `reset`
 # removes it.
 STOPPED = "stopped"
 # No experiment's id begins with this sign.

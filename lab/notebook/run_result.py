@@ -13,7 +13,7 @@ from server_app.pages.run_view import RunRecord, coordinator_view
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_HOSPITAL_METRICS = ("loss", "accuracy", "held_out_loss", "held_out_accuracy")
+_METRICS = ("loss", "accuracy", "held_out_loss", "held_out_accuracy")
 _MOST_LINES = 12
 
 
@@ -79,11 +79,11 @@ class RunResult:
         for event in EventFile(self.path / FILE_NAME).new_events():
             match event["event"]:
                 case "hospital":
-                    for metric in _HOSPITAL_METRICS:
+                    for metric in _METRICS:
                         add(event["leg"], event["hospital"], metric, event.get(metric))
                 case "leg":
                     last_round[event["leg"]] = event["last_round"] + 1
-                    for metric in ("loss", "accuracy"):
+                    for metric in _METRICS:  # held-out ones are of a secure sum
                         add(event["leg"], "", metric, event.get(metric))
                 case "evaluation":
                     for metric in ("test_loss", "test_accuracy", "test_balanced_accuracy"):

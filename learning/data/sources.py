@@ -4,7 +4,6 @@ import errno
 import io
 import os
 import stat
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,17 +78,6 @@ def read_bytes(path: Path, most: int = _MOST_BYTES) -> bytes:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise DataError(f"{path}: not a regular file; remove it from the data")
             return file.read(most)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def read_start(path: Path, count: int) -> bytes:
-    """Return a file's first bytes; raise a DataError if it can't be read."""
-    check_file(path, sys.maxsize)
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            return file.read(count)
     except OSError as error:
         raise _unreadable(path, error) from error
 

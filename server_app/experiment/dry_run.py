@@ -3,20 +3,20 @@
 Builds the network to know its size, so it imports torch: for the command only.
 """
 
-import json
 import statistics
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from learning.trainer import Network, TaskSpec, optimizer_state_layout
+from operation.runs.event_file import FILE_NAME, Event, EventFile, finite
 from operation.terminal import byte_size, counted
 from protocol.model_size import model_size
 from protocol.randomness import SEED_BYTES
-from protocol.schedule import Ending, Leg, Schedule
+from protocol.schedule import Ending, Leg
 from protocol.secure_sum.secure_leg import threshold
 from protocol.secure_sum.vector import VectorForm
+from server_app.config.noise_target import epsilon_of
 from server_app.config.run_config import Settings
 
 _LAST_LEGS = 20
@@ -55,6 +55,8 @@ class Forecast:
     """How often the coordinator learns a sum of at least `least_summands` models."""
     least_summands: int | None
     is_upper_bound: bool
+    epsilon: float | None
+    """What it costs a patient, or a hospital, at `target-delta`; None without a privacy unit."""
     policies: str = NO_POLICIES
 
     def as_dict(self) -> dict[str, Any]:
@@ -67,7 +69,8 @@ def forecast(settings: Settings, task: TaskSpec, experiments: list[Path]) -> For
     `experiments` are the study's folders, oldest first, whose last legs were measured.
     """
     algorithm, hospitals = settings.algorithm, settings.algorithm.hospitals
-    legs = _schedule(settings).legs
+    # Any seed: a random schedule has as many legs with every one.
+    legs = algorithm.to_schedule(bytes(SEED_BYTES)).legs
     hand_overs = sum(leg.ending is Ending.HAND_OVER for leg in legs)
     aggregations = len(legs) - hand_overs
     network = Network(settings.training, task, seed=0)
@@ -100,8 +103,9 @@ def forecast(settings: Settings, task: TaskSpec, experiments: list[Path]) -> For
         readable_by_recipients=hand_overs,
         readable_by_coordinator=0 if secure else aggregations,
         sums=aggregations if secure else 0,
-        least_summands=threshold(hospitals) if secure else None,
+        least_summands=threshold(hospitals, algorithm.minimum_cohort) if secure else None,
         is_upper_bound=algorithm.schedule == "random" or algorithm.fraction < 1,
+        epsilon=finite(epsilon_of(settings)),
     )
 
 
@@ -127,22 +131,12 @@ def forecast_text(found: Forecast) -> str:
             if found.least_summands
             else ""
         ),
+        "privacy": "no noise: whoever can read a model may reconstruct records from it"
+        if found.epsilon is None
+        else f"ε = {found.epsilon:.3g}; each hospital accounts with the δ of its own policy",
         "policies": found.policies,
     }
     return "\n".join(f"{name:14} {text}" for name, text in rows.items())
-
-
-def _schedule(settings: Settings) -> Schedule:
-    algorithm = settings.algorithm
-    return Schedule(
-        algorithm.rounds,
-        algorithm.daisy_period or None,
-        algorithm.aggregation_period or None,
-        ramp=algorithm.ramp,
-        tail=algorithm.tail,
-        # Any seed: a random schedule has as many legs with every one.
-        secret=bytes(SEED_BYTES) if algorithm.schedule == "random" else None,
-    )
 
 
 def _seconds(legs: tuple[Leg, ...], experiments: list[Path]) -> tuple[float | None, str]:
@@ -165,20 +159,12 @@ def _seconds(legs: tuple[Leg, ...], experiments: list[Path]) -> tuple[float | No
     return None, "not known: no leg of this study has been measured yet"
 
 
-def _leg_events(folder: Path) -> list[Mapping[str, Any]]:
-    try:
-        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    except (FileNotFoundError, UnicodeDecodeError):
-        return []
-    found = []
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:  # cut off by a crash
-            continue
-        if event.get("event") == "leg" and isinstance(event.get("seconds"), int | float):
-            found.append(event)
-    return found
+def _leg_events(folder: Path) -> list[Event]:
+    return [
+        event
+        for event in EventFile(folder / FILE_NAME).new_events()
+        if event.get("event") == "leg" and isinstance(event.get("seconds"), int | float)
+    ]
 
 
 def _duration(seconds: float) -> str:

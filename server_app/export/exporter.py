@@ -12,6 +12,7 @@ from operation import files
 from protocol.model_bytes import ModelState
 from protocol.model_file import to_model_file
 from server_app.config.card_settings import CardSettings
+from server_app.config.noise_target import epsilon_of
 from server_app.config.study_task import load_task
 from server_app.experiment import first_model
 from server_app.experiment.experiment_folder import ExperimentFolder
@@ -79,6 +80,7 @@ def export(study: Study, experiment: ExperimentFolder, target: Path, *, onnx: bo
         codebook.digest.hex() if codebook else "",
         evaluation,
         _pooled(experiment),
+        epsilon_of(settings),
     )
     contents[CARD] = model_card(facts, _card_settings(study)).encode()
     target.mkdir(parents=True, exist_ok=True)

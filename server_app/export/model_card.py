@@ -6,6 +6,7 @@ of one hospital is in it: no names, figures, counts, routes or seeds.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -37,6 +38,8 @@ class CardFacts:
     evaluation: HeldOutEvaluation | None = None
     held_out: Mapping[str, float] | None = None
     """Totals over all hospitals that add theirs: hospitals, examples, accuracy, …"""
+    epsilon: float | None = None
+    """Of a hospital that takes part in every leg; None without a privacy unit."""
 
 
 def model_card(facts: CardFacts, given: CardSettings) -> str:
@@ -219,12 +222,14 @@ def _security(facts: CardFacts) -> str:
 
 
 def _noise(facts: CardFacts) -> str:
-    algorithm, training = facts.settings.algorithm, facts.settings.training
-    if algorithm.target_epsilon:
-        return f"Noise was added for differential privacy: ε = {algorithm.target_epsilon:g}."
-    if training.noise_multiplier:
-        multiplier = f"{training.noise_multiplier:g}"
-        return f"Noise was added for differential privacy: noise multiplier {multiplier}."
+    # From the noise: an experiment's settings have no target any more, but what it stands for.
+    if facts.epsilon is not None and math.isfinite(facts.epsilon):
+        unit, delta = facts.settings.training.privacy_unit, facts.settings.algorithm.target_delta
+        whose = "each patient" if unit == "patient" else "all data"
+        return (
+            f"Noise was added for differential privacy: ε = {facts.epsilon:.3g} (δ = {delta:g}) "
+            f"for {whose} of a hospital that took part in every leg."
+        )
     return "No noise was added for differential privacy: records may be reconstructed from a model."
 
 

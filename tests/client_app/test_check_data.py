@@ -165,7 +165,13 @@ def test_status_before_any_request_and_after_some(enrolled: Enrolled) -> None:
     store = SqliteStore(enrolled.folder.store_file)
     log = AuditLog(store, enrolled.folder.identity())
     log.append({"digest": "22", "bytes": 17}, {"kind": "refusal", "refusal": "malformed"})
+    for spent in (1.25, 2.5):
+        log.append({"kind": "train-leg"}, {"kind": "trained", "epsilon": spent})
+    log.append({"kind": "hello"}, {"kind": "introduction"})
     store.close()
     found = json.loads(feddc("status", "--folder", enrolled.folder.path, "--json").stdout)
     assert found["last_contact"] is not None
     assert found["experiments"] == []
+    assert found["epsilon"] == 2.5  # over all experiments, as of the last leg with noise
+    shown = feddc("status", "--folder", enrolled.folder.path).stdout
+    assert "privacy       ε = 2.5 for all releases with noise" in shown

@@ -45,7 +45,7 @@ def test_check_names_reset_which_lets_a_stopped_agent_serve_again(tmp_path: Path
     run = CliRunner().invoke
 
     found = run(app, ["hospital", "check", "--folder", str(folder.path)])
-    assert "✗ store: older than what the coordinator has seen" in found.stdout
+    assert "✗ store: restored from an old backup (line 9 was seen)" in found.stdout
     assert "`feddc hospital reset`" in found.stdout
     assert run(app, ["hospital", "reset", "--yes", "--folder", str(folder.path)]).exit_code == 0
     found = run(app, ["hospital", "check", "--folder", str(folder.path)])

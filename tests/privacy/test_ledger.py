@@ -1,6 +1,9 @@
 """The privacy ledger: every release counts once, whatever is killed, restored or reset."""
 
+import errno
+import json
 import math
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -291,6 +294,32 @@ def test_a_study_may_ask_for_more_privacy_than_the_policy_and_never_for_less(
     if is_refused:
         assert reply.code is RefusalCode.AGAINST_POLICY
     site.store.close()
+
+
+def test_a_leg_whose_line_does_not_fit_on_the_disk_is_refused_as_such(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.agree()
+    site.train(1)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        refusal = site.train(2)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is RefusalCode.DISK_FULL
+    assert isinstance(site.train(2), Trained)
+    site.restart()
+    assert site.totals().spent == {"e1": ((8.0, 1.0, 4),)}
+
+
+def test_an_epsilon_without_limit_is_null_in_the_audit_log(site: Site) -> None:
+    site.agree(**{"noise-multiplier": 1e-3})
+    assert isinstance(site.train(1), Trained)
+
+    assert json.loads(site.store.audit_lines()[-1])["reply"]["epsilon"] is None
 
 
 def test_the_audit_log_has_epsilon(site: Site) -> None:

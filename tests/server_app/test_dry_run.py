@@ -87,6 +87,7 @@ def test_the_command_needs_neither_a_superlink_nor_a_hospital(study: Study) -> N
     assert "no leg of this study has been measured yet" in done.stdout
     assert "hospitals announce no policy" in done.stdout
     assert "sums, each of at least" in done.stdout
+    assert "privacy        no noise" in done.stdout
     assert sorted(study.folder.rglob("*")) == before
 
 
@@ -120,6 +121,14 @@ def test_plain_aggregation_and_bounds_are_said(study: Study) -> None:
     plain = dry_run(study, "--set", "averaging=plain", "--set", "fraction=0.5")
     assert "up to 20 times by the coordinator" in plain.stdout.replace("\n", " ")
     assert "sends up to 100 models" in plain.stdout
+
+
+def test_epsilon_and_the_smallest_sum_are_those_that_the_experiment_would_have() -> None:
+    private = {"privacy-unit": "patient", "nominal-patients": 50, "target-epsilon": 3.0}
+    config = TINY | private | {"hospitals": 6, "minimum-cohort": 6, "averaging": "secure"}
+    found = forecast(Settings.from_run_config(config, source="test"), TaskSpec((13,), 2), [])
+    assert found.epsilon == 3.0
+    assert found.least_summands == 6  # two thirds would be 5
 
 
 def test_wrong_settings_are_refused_as_by_a_real_run(study: Study) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from operation import files
+from operation.disk_space import DiskFull, is_full
 from protocol.canonical import canonical_json, read_canonical
 
 # (multiplier, sampling rate, count) of releases with Gaussian noise; multiplier 0: without noise.
@@ -61,14 +62,24 @@ class LedgerFile:
         return self.lines[-1].digest if self.lines else GENESIS
 
     def append(self, line: LedgerLine) -> None:
-        """Add a line; it is on the disk when the call returns."""
+        """Add a line; it is on the disk when the call returns. DiskFull: it did not fit."""
+        data = line.to_bytes() + b"\n"
+        try:
+            self._write(data)
+        except OSError as error:
+            if is_full(error):
+                raise DiskFull(self._path, len(data)) from error
+            raise
+        self.lines.append(line)
+
+    def _write(self, data: bytes) -> None:
         is_new = not self._path.exists()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self._path, flags, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             end = os.fstat(descriptor).st_size
             try:
-                file.write(line.to_bytes() + b"\n")
+                file.write(data)
                 file.flush()
                 os.fsync(descriptor)
             except OSError:
@@ -76,7 +87,6 @@ class LedgerFile:
                 raise
         if is_new:
             files.sync_folder(self._path.parent)
-        self.lines.append(line)
 
 
 def _read(path: Path) -> list[LedgerLine]:

@@ -12,7 +12,7 @@ from learning.data.medical import dicom, nifti
 from learning.data.medical.cache import ImageCache
 from learning.data.medical.folder_files import FoundFile, files_below
 from learning.data.medical.headers import ImageHeader
-from learning.data.sources import check_file, read_bytes, read_start
+from learning.data.sources import check_file, read_bytes
 
 _START_BYTES = 4096
 _SUFFIXES = (".dcm", ".dicom", ".ima", ".nii", ".nii.gz")
@@ -84,13 +84,6 @@ def scan_file(path: Path) -> ScannedFile:
     if header.kind == "other":
         raise DataError(f"{path}: no DICOM or NIfTI image")
     return ScannedFile(str(path), path, digest, header)
-
-
-def is_medical(path: Path) -> bool:
-    """Say whether a file is a DICOM or NIfTI image, or a folder has one in it."""
-    files = files_below(path)[0] if path.is_dir() else [FoundFile("", path, check_file(path))]
-    starts = (read_start(file.path, _START_BYTES) for file in files)
-    return any(dicom.is_dicom(start) or nifti.is_nifti(start) for start in starts)
 
 
 def _known(entry: Any, file: FoundFile) -> tuple[str, ImageHeader] | None:

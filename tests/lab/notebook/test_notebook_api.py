@@ -35,6 +35,15 @@ def test_the_figures_are_those_of_the_run_s_files(run: Any) -> None:
         assert (row["value"], row["round"]) == (event["test_accuracy"], event["round"] + 1)
 
 
+def test_figures_of_a_secure_sum_are_rows_without_a_hospital(tmp_path: Path) -> None:
+    leg = {"event": "leg", "leg": 2, "ending": "aggregation", "last_round": 3, "loss": 0.5}
+    held_out = {"held_out_loss": 0.75, "held_out_accuracy": 0.625}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(leg | held_out) + "\n")
+    rows = feddc.open_run(tmp_path).rows()
+    assert {row["metric"]: row["value"] for row in rows} == {"loss": 0.5} | held_out
+    assert {(row["round"], row["hospital"]) for row in rows} == {(4, "")}
+
+
 def test_a_frame_is_tidy(run: Any) -> None:
     pytest.importorskip("pandas")
     frame = run.frame()

@@ -18,6 +18,8 @@ from operation.cli import app
 from protocol.codebook import Codebook
 from protocol.sealing.keys import Identity
 from protocol.study.roster import Member, Roster
+from server_app.config.noise_target import noise_for_target
+from server_app.config.run_config import Settings
 from server_app.study.creation import create_study
 from server_app.study.study_folder import Study
 
@@ -120,6 +122,20 @@ def test_classes_and_codebook_are_those_of_the_study(study: Study) -> None:
     assert "in this order: healthy, diseased" in card(study)
     for name in Codebook.from_toml(CODEBOOK).features:
         assert f"`{name}`" in card(study)
+
+
+def test_the_card_states_epsilon_of_the_noise_that_was_computed_for_a_target(study: Study) -> None:
+    file = study.experiments / "e1" / "settings.json"
+    private = {"privacy-unit": "patient", "nominal-patients": 50, "batch-size": 0}
+    config = json.loads(file.read_text()) | private | {"target-epsilon": 2.0}
+    settings = Settings.from_run_config(_without_task(config), source="test")
+    file.write_text(json.dumps(config | noise_for_target(settings)))
+    assert export(study).exit_code == 0
+    assert "ε = 2 (δ = 1e-05) for each patient of a hospital" in card(study)
+
+
+def _without_task(config: dict[str, Any]) -> dict[str, Any]:
+    return {key: config[key] for key in config.keys() - {"input-shape", "classes"}}
 
 
 @pytest.mark.parametrize(("hospitals", "shown"), [(2, False), (3, True)])

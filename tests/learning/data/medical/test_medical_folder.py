@@ -14,7 +14,6 @@ import pytest
 from learning.data import DataError, DataOptions, Dataset, load
 from learning.data.medical import decoding
 from learning.data.medical.labelled_images import LabelledImages, LabelSource, read_labelled_images
-from learning.data.medical.scan import is_medical
 from learning.data.medical.unlabelled_images import read_unlabelled_images
 from learning.data.partition.held_out import HeldOut
 from protocol.codebook import Images
@@ -374,8 +373,5 @@ def test_images_to_predict_have_the_features_of_training(folder: Path, refusal: 
     names, features = read_unlabelled_images([one], SLICE)
     assert names == (str(one),)
     np.testing.assert_array_equal(features[0], trained.examples.features[3])
-    assert is_medical(folder)
-    assert is_medical(one)
-    assert not is_medical(folder / "labels.csv")
     message = refusal(lambda: read_unlabelled_images([folder / "labels.csv", one], SLICE))
     assert "labels.csv: no DICOM or NIfTI image" in message
