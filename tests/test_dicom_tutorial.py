@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 from client_app.final_models.model_folder import FinalModels
 from client_app.final_models.saved_network import new_network
 from client_app.hospital_folder import HospitalFolder
+from client_app.state.held_out_file import HeldOutFile
 from learning.data.medical.labelled_images import LabelSource, read_labelled_images
+from learning.data.partition.held_out import HeldOut
 from learning.local_data import load_dataset, load_own
 from learning.settings import LocalSettings
 from operation.cli import app
@@ -70,6 +72,8 @@ def described(place: Path) -> dict[str, object]:
 
 def test_check_counts_the_examples_of_the_export(place: Path) -> None:
     described(place)
+    # A random key holds out four or fewer of the 60 now and then, which is a warning.
+    HeldOutFile(HospitalFolder(place / "hospital").held_out_file).save(HeldOut(bytes([1]) * 32))
     check, _ = under(PAGE, "5. Check")
     ((_, *words),) = check.commands
     result = FEDDC.invoke(app, words)
