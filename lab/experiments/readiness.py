@@ -12,11 +12,16 @@ READY = "ready"
 
 def state(experiment: Experiment) -> str:
     """Describe whether the experiment can run here; files are counted, not read."""
-    if missing := _missing(experiment):
-        return missing
+    if experiment.needs:
+        return experiment.needs
     presets = [name for name in get_args(PresetName) if getattr(experiment, name) is not None]
-    lacks = {preset: lack for preset in presets if (lack := _lack(experiment, preset))}
-    some = _part(experiment)
+    lacking = {preset: missing(experiment, preset) for preset in presets}
+    if all(lacking.values()) and len(set(lacking.values())) == 1:
+        return lacking[presets[0]]
+    lacks = {
+        preset: lack for preset in presets if (lack := lacking[preset] or _lack(experiment, preset))
+    }
+    some = _part(experiment, presets[0])
     if not lacks:
         return f"{READY} ({some})" if some else READY
     able = [f"{preset} {READY}" for preset in presets if preset not in lacks]
@@ -25,8 +30,8 @@ def state(experiment: Experiment) -> str:
 
 def check_ready(experiment: Experiment, preset: PresetName) -> None:
     """Raise an error if something is missing, before anything is started."""
-    if missing := _missing(experiment):
-        raise ExperimentError(f"{experiment.name}: {missing}")
+    if lack := missing(experiment, preset):
+        raise ExperimentError(f"{experiment.name}: {lack}")
     if lack := _lack(experiment, preset):
         raise ExperimentError(
             f"{experiment.name}: the {preset} preset {lack}; `feddc lab data` shows where to get "
@@ -34,28 +39,30 @@ def check_ready(experiment: Experiment, preset: PresetName) -> None:
         )
 
 
-def _missing(experiment: Experiment) -> str:
+def missing(experiment: Experiment, preset: PresetName) -> str:
+    """Describe the feature or data set that a preset lacks here; empty if there is none."""
     if experiment.needs:
         return experiment.needs
-    dataset = _dataset(experiment)
+    dataset = _dataset(experiment, preset)
     if dataset not in SOURCES or experiment.settings.get("data-dir"):
         return ""
     folder = default_folder(dataset)
     if folder is not None and folder.is_dir():
         return ""
     source = SOURCES[dataset]
-    missing = f"needs $FEDDC_DATA/{source.default}/ from {source.publisher}"
-    return f"{missing}; {experiment.stand_in} needs no files" if experiment.stand_in else missing
+    needs = f"needs $FEDDC_DATA/{source.default}/ from {source.publisher}"
+    return f"{needs}; {experiment.stand_in} needs no files" if experiment.stand_in else needs
 
 
 def _lack(experiment: Experiment, preset: PresetName) -> str:
     """Describe the missing examples of a preset; empty if there are none or it is unknown."""
-    dataset = _dataset(experiment)
+    dataset = _dataset(experiment, preset)
     there = counted(dataset, default_folder(dataset))
     wanted = _wanted(experiment, preset)
     if there is None or wanted <= there[0]:
         return ""
-    some = f" ({_part(experiment)})" if _part(experiment) else ""
+    there_is = _part(experiment, preset)
+    some = f" ({there_is})" if there_is else ""
     return f"needs {wanted:,} training examples, {there[0]:,} are there{some}"
 
 
@@ -75,11 +82,12 @@ def _wanted(experiment: Experiment, preset: PresetName) -> int:
     return most
 
 
-def _part(experiment: Experiment) -> str:
-    dataset = _dataset(experiment)
+def _part(experiment: Experiment, preset: PresetName) -> str:
+    dataset = _dataset(experiment, preset)
     there = counted(dataset, default_folder(dataset))
     return part(dataset, sum(there)) if there else ""
 
 
-def _dataset(experiment: Experiment) -> str:
-    return str(experiment.settings.get("dataset", "digits"))
+def _dataset(experiment: Experiment, preset: PresetName) -> str:
+    values = experiment.settings | experiment.preset(preset).settings
+    return str(values.get("dataset", "digits"))

@@ -101,3 +101,11 @@ def test_published_files_are_compared_with_their_digests(
         path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
         path.unlink()
     assert found() == "complete by count"
+
+
+def test_a_preset_with_a_data_set_of_its_own_needs_that_one(data: Path) -> None:
+    privacy = load_experiment("privacy")  # digits on a laptop, CIFAR10 in full
+    assert state(privacy).startswith("laptop ready; full needs $FEDDC_DATA/cifar10/ ")
+    check_ready(privacy, "laptop")
+    with pytest.raises(ExperimentError, match=r"privacy: needs \$FEDDC_DATA/cifar10/"):
+        check_ready(privacy, "full")
