@@ -411,7 +411,7 @@ class Hospital:
         experiment = self._experiment(request)
         if experiment.training.settings.privacy_unit == "none":
             return {}
-        spent = self._spending(digest).epsilon()
+        spent = self._spending(digest).epsilon(request.experiment)
         return {"epsilon": round(spent, 6) if math.isfinite(spent) else None}
 
     def _signed(self, reply: Reply, digest: bytes) -> bytes:
