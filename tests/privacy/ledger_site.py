@@ -1,7 +1,11 @@
 """A hospital whose agent can be killed and started again on what is on its disk."""
 
+import math
 from pathlib import Path
 from typing import Any
+
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from client_app.hospital.hospital import Hospital
 from client_app.hospital.privacy.spending import total_epsilon
@@ -79,3 +83,12 @@ class Site:
 
 def asked(number: int = 1, experiment: str = "e1") -> bytes:
     return leg(model(), leg=number, recipient=None, experiment=experiment)
+
+
+def exact_epsilon(mu: float, delta: float = 1e-5) -> float:
+    def excess(eps: float) -> float:
+        return float(
+            norm.cdf(mu / 2 - eps / mu) - math.exp(eps) * norm.cdf(-mu / 2 - eps / mu) - delta
+        )
+
+    return float(brentq(excess, 1e-6, 200, xtol=1e-10))

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scipy.optimize import brentq
-from scipy.stats import norm
 
 from client_app.hospital.hospital import Hospital
 from client_app.hospital.local_training import LocalTraining
@@ -30,7 +28,7 @@ from tests.client_app.small_hospital import (
     model,
     set_up,
 )
-from tests.privacy.ledger_site import NOISE, Site
+from tests.privacy.ledger_site import NOISE, Site, exact_epsilon
 
 
 class Killed(BaseException):
@@ -42,15 +40,6 @@ def site(tmp_path: Path) -> Iterator[Site]:
     site = Site(tmp_path)
     yield site
     site.store.close()
-
-
-def exact_epsilon(mu: float, delta: float = 1e-5) -> float:
-    def excess(eps: float) -> float:
-        return float(
-            norm.cdf(mu / 2 - eps / mu) - math.exp(eps) * norm.cdf(-mu / 2 - eps / mu) - delta
-        )
-
-    return float(brentq(excess, 1e-6, 200, xtol=1e-10))
 
 
 def test_epsilon_is_exact_over_several_experiments(site: Site) -> None:
