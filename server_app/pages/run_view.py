@@ -155,7 +155,7 @@ def _facts(run: RunRecord) -> list[list[str]]:
         ["single models that the coordinator could read", str(summary.get("readable_models", ""))],
         ["lost chains", str(history.lost_chains)],
         ["missed rounds", str(history.missed_rounds)],
-        ["privacy spent (ε)", _epsilon(history.privacy)],
+        ["privacy, as scheduled", _epsilon(history)],
         ["duration", _duration(run)],
     ]
     return [fact for fact in facts if fact[1]]
@@ -200,10 +200,10 @@ def _charts(history: RunHistory, *, least: int) -> list[View]:
         charts.append({"title": title, "unit": unit, "x": "rounds", "series": series})
     charts.append(
         {
-            "title": "Privacy spent",
+            "title": "Privacy, as scheduled",
             "unit": "ε",
             "x": "rounds",
-            "series": [_series("ε so far", history.privacy, 1, 1.0)],
+            "series": [_series("ε of a hospital in every leg", history.privacy, 1, 1.0)],
         }
     )
     return [chart | {"series": kept} for chart in charts if (kept := _nonempty(chart["series"]))]
@@ -276,8 +276,14 @@ def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
 
 
-def _epsilon(privacy: Curve) -> str:
-    return f"{privacy.points[-1][1]:.3g}" if privacy.points else ""
+def _epsilon(history: RunHistory) -> str:
+    if not history.privacy.points:
+        return ""
+    delta = "" if history.delta is None else f" (δ = {history.delta:g})"
+    return (
+        f"ε = {history.privacy.points[-1][1]:.3g}{delta} for a hospital that trained in every leg; "
+        "what each has spent is in its own ledger"
+    )
 
 
 def _duration(run: RunRecord) -> str:
