@@ -271,6 +271,7 @@ class Hospital:
         is_told = "examples" in self._policy.metrics and settings.privacy_unit == "none"
         return Announcement(
             examples=len(self._partition.train) if is_told else None,
+            publish=self._policy.publish,
             payload=announced.to_bytes(),
         )
 

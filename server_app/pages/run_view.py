@@ -181,7 +181,14 @@ def _pooled(run: RunRecord) -> float | None:
 
 
 def _published(history: RunHistory) -> dict[str, HospitalHistory]:
-    return {name: one for name, one in history.hospitals.items() if one.publishes}
+    """Return the hospitals that publish, if the pooled figure does not give the others away.
+
+    With one or two others, theirs would follow from the pooled figure and the published ones.
+    """
+    known = {name: h for name, h in history.hospitals.items() if h.held_out_accuracy is not None}
+    published = {name: one for name, one in known.items() if one.publishes}
+    others = len(known) - len(published)
+    return {} if 0 < others < LEAST_IN_A_MEAN else published
 
 
 def _charts(history: RunHistory, *, least: int) -> list[View]:

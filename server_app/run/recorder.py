@@ -60,6 +60,7 @@ class Recorder(Observer):
         self._resumable = resumable
         self._notifier = notifier or Notifier("", study="", experiment="")
         self._epsilon = epsilon or {}  # as scheduled, after some of the legs
+        self._publishing: Sequence[HospitalName] = ()
         self._held_out_examples = held_out_examples or {}  # where the coordinator knows them
         self._metrics = EventWriter(run_dir / FILE_NAME, append=resumable)
         self._started = time.monotonic()
@@ -70,6 +71,9 @@ class Recorder(Observer):
             write_json(run_dir / "settings.json", settings.as_config())
 
     # --- FedDC's events ---------------------------------------------------------------------------
+
+    def publishing(self, hospitals: Sequence[HospitalName]) -> None:
+        self._publishing = hospitals
 
     def started(
         self, experiment: str, hospitals: Mapping[HospitalName, int | None], legs: int
@@ -83,6 +87,7 @@ class Recorder(Observer):
             rounds=self._settings.algorithm.rounds,
             hospitals=list(hospitals),
             examples=dict(hospitals),
+            publishing=list(self._publishing),
         )
 
     def waiting_for_approval(self, hospitals: Mapping[HospitalName, str], fingerprint: str) -> None:
@@ -157,6 +162,7 @@ class Recorder(Observer):
             generation=number,
             hospitals=list(hospitals),
             examples=dict(hospitals),
+            publishing=list(self._publishing),
             staying_out=dict(staying_out),
         )
 
