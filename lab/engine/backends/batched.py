@@ -9,6 +9,7 @@ from torch import Tensor
 from lab.engine.data import HospitalData
 from lab.engine.routes import Positions, Work
 from lab.engine.stack import Stack
+from lab.engine.threads import torch_threads
 from lab.engine.training_interface import Anchors, LegMetrics
 from learning import optimizers
 from learning.losses import losses_of, predictions
@@ -19,7 +20,11 @@ from .dense import DenseNetwork, DenseStack
 
 
 class Batched:
-    """Trains a stack of models with batched operations."""
+    """Trains a stack of models with batched operations, on one thread.
+
+    The operations are too short to be divided: two threads wait for each other longer than they
+    compute, most of all beside other work.
+    """
 
     def __init__(
         self, network: Network, stacked: StackedNetwork, stack: Stack, data: HospitalData
@@ -37,7 +42,8 @@ class Batched:
         self.state: dict[str, Tensor] = {}
 
     def train(self, work: Work, anchors: Anchors) -> LegMetrics:
-        parts = [self._train_together(work, members, anchors) for members in self._groups(work)]
+        with torch_threads(1):
+            parts = [self._train_together(work, members, anchors) for members in self._groups(work)]
         if len(parts) == 1:
             return parts[0]
         members = [part.members for part in parts if part.members is not None]
