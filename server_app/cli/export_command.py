@@ -22,7 +22,8 @@ def export(
         typer.Option(help="Folder to write to.", show_default="export/ in the experiment's folder"),
     ] = None,
     without_onnx: Annotated[
-        bool, typer.Option("--without-onnx", help="Write no ONNX file, which needs feddc[export].")
+        bool,
+        typer.Option("--without-onnx", help="Write no ONNX file, which needs the extra [export]."),
     ] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
 ) -> None:
