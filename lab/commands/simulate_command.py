@@ -12,7 +12,7 @@ import click
 import typer
 from rich.console import Console
 
-from operation.config import one_line
+from operation.config import one_line, sentence
 from operation.processes import signals
 from operation.set_options import parse_set_options
 from server_app.config.run_config import declaration
@@ -54,8 +54,8 @@ def _period(text: str) -> int:
 
 def _setting(key: str, panel: str, **more: Any) -> Any:
     """Return the option for a setting, with the help that its declaration has."""
-    summary = one_line(declaration(key))
-    return typer.Option(help=f"{summary[0].upper()}{summary[1:]}.", rich_help_panel=panel, **more)
+    help_text = sentence(one_line(declaration(key)))
+    return typer.Option(help=help_text, rich_help_panel=panel, **more)
 
 
 def simulate(
