@@ -13,8 +13,10 @@ def find_device(name: str, settings: TrainingSettings) -> torch.device:
             return torch.device("cuda")
         usable = torch.backends.mps.is_available() and not _why_not_mps(settings)
         return torch.device("mps" if usable else "cpu")
-    available = {"cuda": torch.cuda.is_available, "mps": torch.backends.mps.is_available}
-    if name in available and not available[name]():
+    missing = (name == "cuda" and not torch.cuda.is_available()) or (
+        name == "mps" and not torch.backends.mps.is_available()
+    )
+    if missing:
         raise ModelError(
             f"device = {name}, but PyTorch finds no such device here: use cpu, or auto"
         )
