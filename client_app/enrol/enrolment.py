@@ -59,7 +59,7 @@ def _new_card(
     private, public = new_transport_key()
     card = Card.make(name, identity, public)
     card_file = folder.path / f"{name}.hospital.json"
-    card_file.write_text(card.to_json())
+    files.replace(card_file, card.to_json().encode())
     files.write_new(folder.transport_key_file, private)
     if group is not None:  # the courier's user reads it
         _set_group(group, folder.transport_key_file, 0o640)

@@ -1,6 +1,7 @@
 """`feddc lab list`: the experiments by name, and whether their data are available."""
 
 import json
+import re
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -47,4 +48,4 @@ def show_list(*, json_output: bool) -> None:
 
 def _short(state: str) -> str:
     """Leave out where to get the data: it would fill several lines of each row."""
-    return "needs data" if state.startswith("needs $") else state
+    return re.sub(r"needs \$FEDDC_DATA[^;]*", "needs data", state)

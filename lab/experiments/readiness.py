@@ -43,8 +43,9 @@ def missing(experiment: Experiment, preset: PresetName) -> str:
     """Describe the feature or data set that a preset lacks here; empty if there is none."""
     if experiment.needs:
         return experiment.needs
+    values = experiment.settings | experiment.preset(preset).settings
     dataset = _dataset(experiment, preset)
-    if dataset not in SOURCES or experiment.settings.get("data-dir"):
+    if dataset not in SOURCES or values.get("data-dir"):
         return ""
     folder = default_folder(dataset)
     if folder is not None and folder.is_dir():

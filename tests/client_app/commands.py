@@ -1,5 +1,7 @@
 """Running `feddc hospital` in this process."""
 
+import os
+
 from click.testing import Result
 from typer.testing import CliRunner
 
@@ -7,4 +9,8 @@ from operation.cli import app
 
 
 def feddc(*arguments: object, answer: str = "") -> Result:
-    return CliRunner().invoke(app, ["hospital", *map(str, arguments)], input=answer)
+    mask = os.umask(0o022)
+    try:
+        return CliRunner().invoke(app, ["hospital", *map(str, arguments)], input=answer)
+    finally:
+        os.umask(mask)  # `serve` changes it for the whole process
