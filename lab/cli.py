@@ -6,9 +6,19 @@ from typing import Annotated
 import click
 import typer
 
+from lab.commands.completion import experiments
 from operation.command_line.command import command_class, renamed_commands
 
 app = typer.Typer(no_args_is_help=True, cls=renamed_commands({"plan": "bound"}))
+
+
+def complete_settings(incomplete: str) -> list[tuple[str, str]]:
+    """Complete `--set`."""
+    from server_app.config.completion import settings  # imports pydantic
+
+    return settings(incomplete)
+
+
 _FORMER = {"--samples": "--examples"}
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON line.")]
@@ -31,12 +41,17 @@ def demo(
 
 @app.command("list", cls=command_class("feddc lab list"))
 def list_experiments(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Tell more about these.", autocompletion=experiments),
+    ] = None,
+    long: Annotated[bool, typer.Option("--long", help="Tell more about all of them.")] = False,
     json_output: JsonOption = False,
 ) -> None:
     """List the paper's experiments and our ablations."""
     from lab.commands.list_command import show_list
 
-    show_list(json_output=json_output)
+    show_list(names or [], long=long, json_output=json_output)
 
 
 @app.command(
@@ -47,13 +62,17 @@ def list_experiments(
 )
 def run(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Experiments or ablations, see `feddc lab list`.")
+        list[str] | None,
+        typer.Argument(
+            help="Experiments or ablations, see `feddc lab list`.", autocompletion=experiments
+        ),
     ] = None,
     preset: Annotated[
         str,
         typer.Option(
+            click_type=click.Choice(["laptop", "desk", "full"]),
             help="laptop: a demonstration of minutes; desk: the paper's regime, 5 minutes to "
-            "hours on two cores; full: the paper's sizes."
+            "hours on two cores; full: the paper's sizes.",
         ),
     ] = "laptop",
     methods: Annotated[
@@ -77,7 +96,10 @@ def run(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="With --dataset: any other setting; repeatable."
+            "--set",
+            metavar="KEY=VALUE",
+            help="With --dataset: any other setting; repeatable.",
+            autocompletion=complete_settings,
         ),
     ] = None,
     run_dir: Annotated[

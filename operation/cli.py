@@ -47,7 +47,7 @@ ENTRIES = {
 def main() -> None:
     """Run the command and exit; report wrong arguments in one line."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="feddc", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -101,7 +101,6 @@ app = typer.Typer(
     name="feddc",
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import click
 import typer
@@ -15,6 +15,7 @@ from rich.console import Console
 from operation.config import one_line, sentence
 from operation.processes import signals
 from operation.set_options import parse_set_options
+from server_app.config.completion import settings as complete_settings
 from server_app.config.run_config import declaration
 
 if TYPE_CHECKING:  # these import torch, which `feddc --help` can do without
@@ -55,6 +56,8 @@ def _period(text: str) -> int:
 def _setting(key: str, panel: str, **more: Any) -> Any:
     """Return the option for a setting, with the help that its declaration has."""
     help_text = sentence(one_line(declaration(key)))
+    if get_origin(declaration(key).annotation) is Literal:
+        more["click_type"] = click.Choice(get_args(declaration(key).annotation))
     return typer.Option(help=help_text, rich_help_panel=panel, **more)
 
 
@@ -82,6 +85,7 @@ def simulate(
             "--set",
             metavar="KEY=VALUE",
             help="Any other setting of the run config; repeatable.",
+            autocompletion=complete_settings,
             rich_help_panel=_TRAINING,
         ),
     ] = None,

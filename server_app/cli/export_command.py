@@ -8,13 +8,18 @@ import typer
 
 from operation.terminal import echo, fail
 
+from . import completion
 from .shared import DEFAULT_FOLDER, Folder, exit_on_experiment_error, open_study
 
 
 def export(
     experiment: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Id of the experiment; default: the latest."),
+        typer.Argument(
+            metavar="[ID]",
+            help="Id of the experiment; default: the latest.",
+            autocompletion=completion.experiments,
+        ),
     ] = None,
     study: Folder = DEFAULT_FOLDER,
     to: Annotated[
