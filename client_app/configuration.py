@@ -39,14 +39,16 @@ class HospitalSection(SettingsGroup):
 class DataSection(LocalSettings):
     """What this hospital trains on, and on which device."""
 
-    dataset: str = Field("csv", description="csv, image-folder, or the name of a data set")
+    dataset: str = Field(
+        "csv", description="csv, image-folder, medical-folder, or a data set's name"
+    )
     data_dir: str = Field("data", description="folder or file of the data, relative to this file")
     test_fraction: float = Field(
         0.2, gt=0, lt=1, description="held out for evaluation, unless the data have a test set"
     )
     classes: list[str] = Field(
         default=[],
-        description="csv, image-folder: the study's classes in order; empty: as found in the data",
+        description="csv, image-folder: the study's classes in order, if it has no codebook",
     )
     standardise: bool = Field(
         True, description="csv: scale to mean 0, deviation 1; false if the study agreed on a scale"

@@ -42,7 +42,7 @@ class Policy(SettingsGroup):
     )
     models: list[str] = Field(
         default=["linear", "mlp", "mnist-cnn", "mri-cnn", "resnet-small", "resnet18"],
-        description="models that may be trained here; add plug-ins by name",
+        description="models that may be trained here; add others, e.g. cnn-3d, by name",
     )
     any_model: bool = Field(False, description="simulation only: allow every installed model")
     minimum_cohort: int = Field(
