@@ -300,9 +300,8 @@ class Refusal(_Reply):
     code: RefusalCode
 
 
-Request = (
-    Hello
-    | SetUp
+ExperimentRequest = (
+    SetUp
     | ExchangeKeyShares
     | OpenKeyShares
     | TrainLeg
@@ -312,6 +311,7 @@ Request = (
     | EvaluateFinal
     | Close
 )
+Request = Hello | ExperimentRequest
 Reply = (
     Introduction
     | Announcement
