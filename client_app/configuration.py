@@ -39,7 +39,9 @@ class HospitalSection(SettingsGroup):
 class DataSection(LocalSettings):
     """What this hospital trains on, and on which device."""
 
-    dataset: str = Field("csv", description="csv, image-folder, or the name of a data set")
+    dataset: str = Field(
+        "csv", description="csv, image-folder, medical-folder, or a data set's name"
+    )
     data_dir: str = Field("data", description="folder or file of the data, relative to this file")
     test_fraction: float = Field(
         0.2, gt=0, lt=1, description="held out for evaluation, unless the data have a test set"

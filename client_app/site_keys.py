@@ -63,7 +63,7 @@ def make_key(name: str, folder: Path) -> tuple[Path, Path]:
     name = _checked(name)
     key = SealingKey.generate()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    private, card = folder / "site.key.json", folder / "site.card.json"
+    private, card = folder / f"{name}.key.json", folder / f"{name}.card.json"
     if private.exists():
         raise SiteKeyError(f"{private} exists: a key is not overwritten")
     _write(private, {"name": name, "sealing-key": key.to_bytes().hex()}, mode=0o600)

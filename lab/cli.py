@@ -6,11 +6,20 @@ from typing import Annotated
 import click
 import typer
 
-from operation.renames import renamed_commands, renamed_options
+from lab.commands.completion import experiments
+from operation.command_line.command import command_class, renamed_commands
 
 app = typer.Typer(no_args_is_help=True, cls=renamed_commands({"plan": "bound"}))
-_EXAMPLES = renamed_options({"--samples": "--examples"})
-_RUN_OPTIONS = renamed_options({"--samples": "--examples", "--setting": "--preset"})
+
+
+def complete_settings(incomplete: str) -> list[tuple[str, str]]:
+    """Complete `--set`."""
+    from server_app.config.completion import settings  # imports pydantic
+
+    return settings(incomplete)
+
+
+_FORMER = {"--samples": "--examples"}
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON line.")]
 
@@ -20,7 +29,7 @@ def lab() -> None:
     """Compare methods on one machine."""
 
 
-@app.command()
+@app.command(cls=command_class("feddc lab demo"))
 def demo(
     json_output: JsonOption = False,
 ) -> None:
@@ -30,26 +39,40 @@ def demo(
     raise typer.Exit(run(json_output=json_output))
 
 
-@app.command("list")
+@app.command("list", cls=command_class("feddc lab list"))
 def list_experiments(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Tell more about these.", autocompletion=experiments),
+    ] = None,
+    long: Annotated[bool, typer.Option("--long", help="Tell more about all of them.")] = False,
     json_output: JsonOption = False,
 ) -> None:
     """List the paper's experiments and our ablations."""
     from lab.commands.list_command import show_list
 
-    show_list(json_output=json_output)
+    show_list(names or [], long=long, json_output=json_output)
 
 
-@app.command(cls=_RUN_OPTIONS)
+@app.command(
+    cls=command_class(
+        "feddc lab run synthetic --methods feddc,fedavg-b --seeds 1",
+        renamed=_FORMER | {"--setting": "--preset"},
+    )
+)
 def run(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Experiments or ablations, see `feddc lab list`.")
+        list[str] | None,
+        typer.Argument(
+            help="Experiments or ablations, see `feddc lab list`.", autocompletion=experiments
+        ),
     ] = None,
     preset: Annotated[
         str,
         typer.Option(
+            click_type=click.Choice(["laptop", "desk", "full"]),
             help="laptop: a demonstration of minutes; desk: the paper's regime, 5 minutes to "
-            "hours on two cores; full: the paper's sizes."
+            "hours on two cores; full: the paper's sizes.",
         ),
     ] = "laptop",
     methods: Annotated[
@@ -73,7 +96,10 @@ def run(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="With --dataset: any other setting; repeatable."
+            "--set",
+            metavar="KEY=VALUE",
+            help="With --dataset: any other setting; repeatable.",
+            autocompletion=complete_settings,
         ),
     ] = None,
     run_dir: Annotated[
@@ -113,24 +139,21 @@ def run(
     )
 
 
-@app.command()
+@app.command(cls=command_class("feddc lab compare runs/one runs/two"))
 def compare(
     runs: Annotated[
         list[Path], typer.Argument(help="Run folders, all of `feddc lab run` or of `simulate`.")
     ],
     json_output: JsonOption = False,
 ) -> None:
-    """Show several finished runs side by side.
-
-    Example: feddc lab compare runs/one runs/two
-    """
+    """Show several finished runs side by side."""
     from lab.commands.compare_command import compare as side_by_side
     from lab.commands.run_command import screen
 
     raise typer.Exit(side_by_side(runs, screen(), json_output=json_output))
 
 
-@app.command()
+@app.command(cls=command_class("feddc lab report"))
 def report(
     runs: Annotated[
         list[Path] | None, typer.Argument(help="Finished runs to copy results from.")
@@ -143,23 +166,20 @@ def report(
     raise typer.Exit(make(runs or [], docs))
 
 
-@app.command()
+@app.command(cls=command_class("feddc lab page runs/one runs/two --output both.html"))
 def page(
     runs: Annotated[list[Path], typer.Argument(help="Run folders of `feddc simulate`.")],
     output: Annotated[
         Path | None, typer.Option(help="File for several runs on one page; default: report.html.")
     ] = None,
 ) -> None:
-    """Write the reports of runs again, or several runs on one page to hand out.
-
-    Example: feddc lab page runs/one runs/two --output both.html
-    """
+    """Write the reports of runs again, or several runs on one page to hand out."""
     from lab.commands.page_command import write_page
 
     raise typer.Exit(write_page(runs, output))
 
 
-@app.command()
+@app.command(cls=command_class("feddc lab export runs/one --to tensorboard"))
 def export(
     run: Annotated[Path, typer.Argument(help="Run folder of `feddc simulate`.")],
     to: Annotated[
@@ -172,26 +192,20 @@ def export(
         bool, typer.Option("--hospitals", help="Also single hospitals' figures.")
     ] = False,
 ) -> None:
-    """Write a run's figures for other programs; by default pooled ones only.
-
-    Example: feddc lab export runs/one --to csv
-    """
+    """Write a run's figures for other programs; by default pooled ones only."""
     from lab.commands.export_command import export as write
 
     raise typer.Exit(write(run, to, output, with_hospitals=hospitals))
 
 
-@app.command()
+@app.command(cls=command_class("feddc lab dashboard runs --port 0"))
 def dashboard(
     folder: Annotated[Path, typer.Argument(help="Folder with runs.")] = Path("runs"),
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free.")
     ] = 8790,
 ) -> None:
-    """Show the runs of a folder on a page of this machine, while they run, and compare them.
-
-    Example: feddc lab dashboard runs --port 8790
-    """
+    """Show the runs of a folder on a page of this machine, while they run, and compare them."""
     from operation.terminal import exit_on_error
     from server_app.cli.dashboard_commands import serve_dashboard
 
@@ -200,7 +214,7 @@ def dashboard(
         serve_dashboard(folder, f"FedDC: {folder}", port)
 
 
-@app.command(cls=_EXAMPLES)
+@app.command(cls=command_class("feddc lab bound --hospitals 10 --examples 8", renamed=_FORMER))
 def bound(
     hospitals: Annotated[int, typer.Option(help="Members of the study, m.")],
     examples: Annotated[int | None, typer.Option(help="Training examples per hospital, n.")] = None,
@@ -239,7 +253,7 @@ def bound(
     show_bound(question, figures=figures, json_output=json_output)
 
 
-@app.command(cls=_EXAMPLES)
+@app.command(cls=command_class("feddc lab advise --hospitals 10 --examples 8", renamed=_FORMER))
 def advise(
     hospitals: Annotated[int, typer.Option(min=2, help="Members of the study, m.")],
     examples: Annotated[int, typer.Option(min=1, help="Training examples per hospital, n.")],
@@ -260,7 +274,7 @@ def advise(
     show_advice(case, json_output=json_output)
 
 
-@app.command()
+@app.command(cls=command_class("feddc lab attack"))
 def attack(
     picture: Annotated[
         Path, typer.Option(help="PNG file for records beside their reconstructions.")
@@ -273,7 +287,7 @@ def attack(
     show_attack(picture=picture, json_output=json_output)
 
 
-@app.command()
+@app.command(cls=command_class("feddc lab data"))
 def data(
     json_output: JsonOption = False,
 ) -> None:

@@ -268,10 +268,11 @@ class LocalSettings(SettingsGroup):
     skew_min_examples: int = setting(
         2, "examples of these smallest hospitals, the paper's n_min (skewed)", ge=1
     )
-    device: Literal["cpu", "cuda"] = setting(
+    device: Literal["cpu", "cuda", "mps", "auto"] = setting(
         "cpu",
         "where hospitals train",
-        advice="The coordinator evaluates on the CPU.",
+        advice="`auto`: CUDA if PyTorch finds it, else Apple's MPS, else the CPU. The coordinator "
+        "evaluates on the CPU. See [platforms.md](platforms.md#gpus).",
     )
     threads: int = setting(
         1,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from . import optimizers
 from .data import Examples
+from .device import find_device
 from .losses import loss_of, predictions, probabilities
 from .metrics import (
     BinaryMetrics,
@@ -62,8 +63,7 @@ class Network:
         device: str = "cpu",
         memory_format: torch.memory_format = torch.contiguous_format,
     ) -> None:
-        if device == "cuda" and not torch.cuda.is_available():
-            raise ModelError("device = cuda, but PyTorch finds no such device here: use cpu")
+        self.device = find_device(device, settings)
         module = build(
             settings.model,
             shape=task.shape,
@@ -73,7 +73,6 @@ class Network:
         )
         self.settings = settings
         self.task = task
-        self.device = torch.device(device)
         self.dtype = torch.float64 if settings.precision == "float64" else torch.float32
         self.module: nn.Module = module.to(self.device, self.dtype).to(memory_format=memory_format)
         trainable = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
@@ -244,7 +243,8 @@ def local_step(
             difference = network.parameters[name].detach() - pull[name]
             named[name] = gradient.add(difference, alpha=settings.proximal_mu)
     optimizers.step(spec, network.parameters, named, state, settings.learning_rate_at(round_))
-    hits = (predictions(outputs.detach()) == labels).to(torch.float64).mean()
+    exact = torch.float32 if network.device.type == "mps" else torch.float64
+    hits = (predictions(outputs.detach()) == labels).to(exact).mean()
     return loss.detach(), hits
 
 
@@ -253,6 +253,8 @@ def seed_network(network: Network, seed: int) -> None:
     torch.default_generator.manual_seed(seed)
     if network.device.type == "cuda":  # CUDA has a separate generator
         torch.cuda.manual_seed(seed)
+    elif network.device.type == "mps":
+        torch.mps.manual_seed(seed)
 
 
 def optimizer_spec(settings: TrainingSettings) -> OptimizerSpec:

@@ -15,7 +15,7 @@ import click
 import typer
 from typer.core import TyperGroup
 
-from operation.renames import renamed_options
+from operation.command_line.command import command_class
 from operation.terminal import echo
 
 
@@ -24,6 +24,7 @@ class Entry(NamedTuple):
 
     help: str
     target: str  # module:attribute
+    example: str = ""  # of a command
     renamed: Mapping[str, str] = {}  # former options of a command
 
 
@@ -31,6 +32,7 @@ ENTRIES = {
     "simulate": Entry(
         "Run FedDC on simulated hospitals on this machine, with Flower's simulation engine.",
         "lab.commands.simulate_command:simulate",
+        "feddc simulate --hospitals 5 --rounds 20",
         renamed={"--samples": "--examples"},
     ),
     "coordinator": Entry("Coordinate a study of hospitals.", "server_app.cli:app"),
@@ -45,7 +47,7 @@ ENTRIES = {
 def main() -> None:
     """Run the command and exit; report wrong arguments in one line."""
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="feddc", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)
@@ -88,7 +90,8 @@ def _load(name: str) -> click.Command:
         command: click.Command = typer.main.get_group(target)
     else:
         single = typer.Typer(add_completion=False)
-        single.command(name, cls=renamed_options(ENTRIES[name].renamed))(target)
+        entry = ENTRIES[name]
+        single.command(name, cls=command_class(entry.example, renamed=entry.renamed))(target)
         command = typer.main.get_command(single)
     command.name = name
     return command
@@ -98,7 +101,6 @@ app = typer.Typer(
     name="feddc",
     cls=LazyGroup,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

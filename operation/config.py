@@ -144,6 +144,13 @@ def toml_lines(fields: Mapping[str, FieldInfo], values: Mapping[str, object]) ->
     return [f"{pairs[key]:{width}}  # {one_line(field)}" for key, field in fields.items()]
 
 
+def sentence(summary: str) -> str:
+    """Return a summary as a sentence; a symbol or a file's name at its beginning stays as it is."""
+    first = summary.split()[0]
+    is_word = len(first) > 1 and "." not in first
+    return f"{first[0].upper() if is_word else first[0]}{summary[1:]}."
+
+
 def one_line(field: FieldInfo) -> str:
     """Return the summary of a setting, and its choices where they are few."""
     choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()

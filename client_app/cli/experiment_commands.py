@@ -7,6 +7,7 @@ import typer
 
 from operation.terminal import counted, echo, fail
 
+from . import completion
 from .shared import DEFAULT_FOLDER, Folder, exit_on_error
 
 if TYPE_CHECKING:
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
     from client_app.state.asked_experiments import AskedExperiment
     from client_app.state.decisions import Decision
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the experiment.")]
+Id = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="Id of the experiment.", autocompletion=completion.asked),
+]
 Fingerprint = Annotated[
     str | None,
     typer.Option(help="Do not ask if the experiment has this fingerprint, as `experiments` shows."),

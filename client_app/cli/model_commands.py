@@ -8,6 +8,7 @@ import typer
 
 from operation.terminal import echo
 
+from . import completion
 from .shared import DEFAULT_FOLDER, Folder, exit_on_error
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON line.")]
@@ -17,7 +18,9 @@ def evaluate(
     experiment: Annotated[
         str | None,
         typer.Argument(
-            metavar="[ID]", help="Id of a closed experiment; default: all without an evaluation."
+            metavar="[ID]",
+            help="Id of a closed experiment; default: all without an evaluation.",
+            autocompletion=completion.models,
         ),
     ] = None,
     folder: Folder = DEFAULT_FOLDER,
@@ -63,7 +66,12 @@ def evaluate(
 
 def predict(
     model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Id of a closed experiment, or a model's folder.")
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="Id of a closed experiment, or a model's folder.",
+            autocompletion=completion.models,
+        ),
     ],
     inputs: Annotated[
         list[Path],

@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
+from operation.command_line.command import command_class
 from operation.terminal import echo, exit_on_error
 
 app = typer.Typer(no_args_is_help=True, help="Seal the hand-overs of your own Flower app.")
 
 
-@app.command()
+@app.command(cls=command_class("feddc sealing key 'St Mary'"))
 def key(
     name: Annotated[str, typer.Argument(help="Name of this site on the roster.")],
     folder: Annotated[Path, typer.Option("--folder", help="Where to write the files.")] = Path(),
@@ -23,7 +24,7 @@ def key(
     echo(f"private key  {private}  (stays here)\ncard         {card}  (for the other sites)")
 
 
-@app.command()
+@app.command(cls=command_class("feddc sealing roster 'St Mary.card.json' Charite.card.json"))
 def roster(
     cards: Annotated[list[Path], typer.Argument(help="The cards of all sites.")],
     out: Annotated[Path, typer.Option("--out", help="Roster file to write.")] = Path("roster.json"),

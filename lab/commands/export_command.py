@@ -6,6 +6,7 @@ from pathlib import Path
 import typer
 
 from lab.notebook.run_result import RunResult
+from learning.extras import install
 from operation.runs.event_file import FILE_NAME, NewerEvents
 
 COLUMNS = ("leg", "round", "hospital", "metric", "value")
@@ -26,7 +27,8 @@ def export(run: Path, to: str, output: Path | None, *, with_hospitals: bool) -> 
     try:
         path = _csv(run, kept, output) if to == "csv" else _tensorboard(run, kept, output)
     except ImportError:
-        typer.echo("feddc: export to tensorboard needs it: pip install tensorboard", err=True)
+        needed = f"--to tensorboard needs the package tensorboard: {install('tensorboard')}"
+        typer.echo(f"feddc: {needed}", err=True)
         return 2
     typer.echo(f"wrote {path}")
     return 0

@@ -6,15 +6,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import click
 import typer
 from rich.console import Console
 
-from operation.config import one_line
+from operation.config import one_line, sentence
 from operation.processes import signals
 from operation.set_options import parse_set_options
+from server_app.config.completion import settings as complete_settings
 from server_app.config.run_config import declaration
 
 if TYPE_CHECKING:  # these import torch, which `feddc --help` can do without
@@ -54,8 +55,10 @@ def _period(text: str) -> int:
 
 def _setting(key: str, panel: str, **more: Any) -> Any:
     """Return the option for a setting, with the help that its declaration has."""
-    summary = one_line(declaration(key))
-    return typer.Option(help=f"{summary[0].upper()}{summary[1:]}.", rich_help_panel=panel, **more)
+    help_text = sentence(one_line(declaration(key)))
+    if get_origin(declaration(key).annotation) is Literal:
+        more["click_type"] = click.Choice(get_args(declaration(key).annotation))
+    return typer.Option(help=help_text, rich_help_panel=panel, **more)
 
 
 def simulate(
@@ -82,6 +85,7 @@ def simulate(
             "--set",
             metavar="KEY=VALUE",
             help="Any other setting of the run config; repeatable.",
+            autocompletion=complete_settings,
             rich_help_panel=_TRAINING,
         ),
     ] = None,

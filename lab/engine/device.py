@@ -6,7 +6,7 @@ from learning.settings import LocalSettings
 
 
 def chosen_device(local: LocalSettings) -> torch.device:
-    """Return the configured device; without a setting, the GPU if there is one, else the CPU."""
-    if "device" in local.model_fields_set or not torch.cuda.is_available():
+    """Return the configured device; without a setting or with `auto`, CUDA or the CPU."""
+    if "device" in local.model_fields_set and local.device != "auto":
         return torch.device(local.device)
-    return torch.device("cuda")
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

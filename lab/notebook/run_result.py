@@ -5,6 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from learning.extras import install
 from operation.runs.event_file import FILE_NAME, EventFile
 from operation.runs.history import RunHistory
 from server_app.pages.chain_map import chain_map
@@ -94,7 +95,7 @@ class RunResult:
         ]
 
     def frame(self) -> Any:
-        """Return `rows` as a tidy pandas DataFrame (install `feddc[notebook]`)."""
+        """Return `rows` as a tidy pandas DataFrame (extra `notebook`)."""
         return pandas().DataFrame(
             self.rows(), columns=["leg", "round", "hospital", "metric", "value"]
         )
@@ -154,5 +155,5 @@ def pandas() -> Any:
     try:
         import pandas as found
     except ImportError as error:
-        raise ImportError("frame() needs pandas: pip install 'feddc[notebook]'") from error
+        raise ImportError(f"frame() needs pandas: {install('notebook')}") from error
     return found

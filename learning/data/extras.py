@@ -4,6 +4,7 @@ import importlib
 from typing import Any
 
 from learning.data.examples import DataError
+from learning.extras import install
 
 
 class MissingExtra(DataError):
@@ -17,8 +18,3 @@ def import_extra(module: str, extra: str, purpose: str) -> Any:
     except ImportError as error:
         package = module.split(".")[0]
         raise MissingExtra(f"{purpose} needs the package {package}: {install(extra)}") from error
-
-
-def install(extra: str) -> str:
-    """Return the command that installs an extra."""
-    return f"pip install 'feddc[{extra}]'"

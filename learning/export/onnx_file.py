@@ -15,12 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from learning.extras import install
 from learning.trainer import Network
 
 INPUT, OUTPUT = "features", "probabilities"
 TOLERANCE = 1e-5
 _TRIES = (1, 7, 64)  # examples in a batch, to compare with: the batch size is free
-_INSTALL = "pip install 'feddc[export]'"
 
 
 class ExportError(RuntimeError):
@@ -42,7 +42,7 @@ def to_onnx(
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ExportError(
-            f"ONNX needs the package {error.name}, which is not installed: {_INSTALL}"
+            f"ONNX needs the package {error.name}, which is not installed: " + install("export")
         ) from error
     module = _Probabilities(copy.deepcopy(network.module)).float().cpu().eval()
     example = torch.zeros(2, *network.task.shape)

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from learning.extras import install
 from learning.models.interface import Model, ModelError, Shape
 
 PREFIX = "monai:"
@@ -35,9 +36,7 @@ def _create(name: str, create: Callable[..., Any], shape: Shape, classes: int) -
     try:
         from monai.networks import nets
     except ImportError as error:
-        raise ModelError(
-            f"model: {name} needs the package monai: pip install 'feddc[monai]'"
-        ) from error
+        raise ModelError(f"model: {name} needs the package monai: {install('monai')}") from error
     network: nn.Module = create(nets, len(shape) - 1, shape[0], classes)
     return network
 

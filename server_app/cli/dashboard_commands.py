@@ -21,10 +21,7 @@ Port = Annotated[
 
 
 def dashboard(study: Folder = DEFAULT_FOLDER, port: Port = DEFAULT_PORT) -> None:
-    """Show the study's experiments on a page of this machine, while they run.
-
-    Example: feddc coordinator dashboard --port 8790
-    """
+    """Show the study's experiments on a page of this machine, while they run."""
     with exit_on_experiment_error():
         place = open_study(study)
         place.experiments.mkdir(mode=0o700, exist_ok=True)

@@ -7,6 +7,7 @@ import typer
 
 from operation.terminal import console, echo, fail
 
+from . import completion
 from .foreground import follow_to_end
 from .shared import DEFAULT_FOLDER, Folder, exit_on_experiment_error, open_study
 
@@ -15,7 +16,12 @@ if TYPE_CHECKING:
     from server_app.study.study_folder import Study
 
 Id = Annotated[
-    str | None, typer.Argument(metavar="[ID]", help="Id of the experiment; default: the latest.")
+    str | None,
+    typer.Argument(
+        metavar="[ID]",
+        help="Id of the experiment; default: the latest.",
+        autocompletion=completion.experiments,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON line.")]
 Detach = Annotated[bool, typer.Option("--detach", help="Start it without following it.")]
@@ -25,7 +31,12 @@ def run(
     study: Folder = DEFAULT_FOLDER,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override settings.toml; repeatable."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override settings.toml; repeatable.",
+            autocompletion=completion.settings,
+        ),
     ] = None,
     seed: Annotated[
         int | None,
@@ -118,9 +129,14 @@ def resume(
 def stop(
     experiment: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Id of the experiment; default: the running one."),
+        typer.Argument(
+            metavar="[ID]",
+            help="Id of the experiment; default: the running one.",
+            autocompletion=completion.experiments,
+        ),
     ] = None,
     study: Folder = DEFAULT_FOLDER,
+    json_output: Json = False,
 ) -> None:
     """Stop the running experiment; it can be resumed."""
     with exit_on_experiment_error():
@@ -133,15 +149,19 @@ def stop(
             chosen = experiment_control.unfinished_experiments(place, api)
             if not chosen:
                 experiment_control.end_server_apps(place)  # one may be left over from an ended run
-                echo("No experiment is running.")
         else:
             chosen = [experiment_control.pick(place, experiment)]
-        for one in chosen:
-            if experiment_control.stop(place, api, one):
-                resume = f"`feddc coordinator resume {one.id}`"
-                echo(f"{one.id} is stopped; continue it with {resume}.")
-            else:
-                echo(f"{one.id} was not running.")
+        stopped = {one.id: experiment_control.stop(place, api, one) for one in chosen}
+    if json_output:
+        echo(json.dumps([{"experiment": name, "stopped": was} for name, was in stopped.items()]))
+        return
+    for name, was_running in stopped.items():
+        if was_running:
+            echo(f"{name} is stopped; continue it with `feddc coordinator resume {name}`.")
+        else:
+            echo(f"{name} was not running.")
+    if not stopped:
+        echo("No experiment is running.")
 
 
 def status(study: Folder = DEFAULT_FOLDER, json_output: Json = False) -> None:

@@ -8,13 +8,18 @@ import typer
 
 from operation.terminal import echo, fail
 
+from . import completion
 from .shared import DEFAULT_FOLDER, Folder, exit_on_experiment_error, open_study
 
 
 def export(
     experiment: Annotated[
         str | None,
-        typer.Argument(metavar="[ID]", help="Id of the experiment; default: the latest."),
+        typer.Argument(
+            metavar="[ID]",
+            help="Id of the experiment; default: the latest.",
+            autocompletion=completion.experiments,
+        ),
     ] = None,
     study: Folder = DEFAULT_FOLDER,
     to: Annotated[
@@ -22,7 +27,8 @@ def export(
         typer.Option(help="Folder to write to.", show_default="export/ in the experiment's folder"),
     ] = None,
     without_onnx: Annotated[
-        bool, typer.Option("--without-onnx", help="Write no ONNX file, which needs feddc[export].")
+        bool,
+        typer.Option("--without-onnx", help="Write no ONNX file, which needs the extra [export]."),
     ] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
 ) -> None:

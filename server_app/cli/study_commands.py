@@ -1,5 +1,6 @@
 """`feddc coordinator init`, `enrol`, `remove`, `roster`: a study and its members."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ from rich.text import Text
 
 from operation.terminal import console, echo, fail
 
+from . import completion
 from .shared import DEFAULT_FOLDER, Folder, exit_on_study_error, open_study, register_if_up
 
 
@@ -87,7 +89,10 @@ def enrol(
 
 
 def remove(
-    name: Annotated[str, typer.Argument(help="Name of the member on the roster.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="Name of the member on the roster.", autocompletion=completion.members),
+    ],
     study: Folder = DEFAULT_FOLDER,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
 ) -> None:
@@ -112,6 +117,7 @@ def roster(
     yes: Annotated[
         bool, typer.Option("--yes", help="Sign a roster with few members without asking.")
     ] = False,
+    json_output: Annotated[bool, typer.Option("--json", help="Print one JSON line.")] = False,
 ) -> None:
     """Sign the roster of the present members; a changed roster opens a new generation."""
     from server_app.study import study_members
@@ -125,6 +131,18 @@ def roster(
         made, is_new = study_members.write_roster(place)
         codebook = place.sign_codebook()
         place.write_connection()
+    if json_output:
+        shown = {
+            "study": made.study,
+            "generation": made.generation,
+            "fingerprint": made.fingerprint,
+            "is_new": is_new,
+            "members": {member.name: member.fingerprint for member in made.members},
+            "codebook": None if codebook is None else codebook.fingerprint,
+            "for_hospitals": str(place.for_hospitals),
+        }
+        echo(json.dumps(shown))
+        return
     table = Table("member", "fingerprint", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for member in made.members:
         table.add_row(Text(member.name), member.fingerprint)

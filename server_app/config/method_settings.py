@@ -48,7 +48,8 @@ class MethodSettings(SettingsGroup):
         100,
         "local updates of every model, the paper's T",
         ge=1,
-        advice="After 30 rounds daisy-chaining was behind averaging every round, after 120 equal.",
+        advice="With few rounds averaging every round may be better: see "
+        "[when-it-helps.md](when-it-helps.md#rounds).",
     )
     daisy_period: int = setting(
         1,

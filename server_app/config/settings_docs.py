@@ -15,7 +15,7 @@ from typing import Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from learning.settings import LocalSettings, TrainingSettings
-from operation.config import toml_lines
+from operation.config import sentence, toml_lines
 
 from .method_settings import MethodSettings
 from .run_config import AlgorithmSettings, Settings
@@ -76,8 +76,7 @@ def table(title: str) -> str:
 
 
 def _meaning(field: FieldInfo) -> str:
-    summary = str(field.description)
-    return f"{summary[0].upper()}{summary[1:]}. {_extra(field, 'advice')}".rstrip()
+    return f"{sentence(str(field.description))} {_extra(field, 'advice')}".rstrip()
 
 
 def _values(key: str, field: FieldInfo) -> str:

@@ -69,7 +69,7 @@ def test_a_declaration_decides_what_the_generated_files_say(tmp_path: Path) -> N
     assert [line.split("`")[1] for line in lines[4:-2]] == list(LocalSettings.key_names())
     assert "| `held-out` | `8` | 0 or more | Examples per hospital that it never" in files[page]
     assert "| `test-fraction` | `0.2` | above 0, below 1 |" in files[page]
-    assert '| `device` | `"cpu"` | `cpu`, `cuda` |' in files[page]
+    assert '| `device` | `"cpu"` | `cpu`, `cuda`, `mps`, `auto` |' in files[page]
 
 
 def test_a_key_belongs_to_one_group() -> None:
@@ -201,7 +201,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("classes-per-hospital", 0, "must be at least 1, got 0"),
     ("skew-small-fraction", 1.0, "must be less than 1.0, got 1.0"),
     ("skew-min-examples", 0, "must be at least 1, got 0"),
-    ("device", "tpu", "must be one of 'cpu' or 'cuda', got 'tpu'"),
+    ("device", "tpu", "must be one of 'cpu', 'cuda', 'mps' or 'auto', got 'tpu'"),
     ("threads", 0, "must be at least 1, got 0"),
     ("threads", 257, "must be at most 256, got 257"),
 ]

@@ -42,7 +42,7 @@ class Policy(SettingsGroup):
     )
     models: list[str] = Field(
         default=["linear", "mlp", "mnist-cnn", "mri-cnn", "resnet-small", "resnet18"],
-        description="models that may be trained here; add plug-ins by name",
+        description="models that may be trained here; add others, e.g. cnn-3d, by name",
     )
     any_model: bool = Field(False, description="simulation only: allow every installed model")
     minimum_cohort: int = Field(
@@ -72,6 +72,11 @@ class Policy(SettingsGroup):
         default=[],
         description="figures computed from patients that the coordinator may read: examples, loss, "
         "accuracy, held-out; each lets a hostile coordinator reconstruct patients",
+    )
+    publish: bool = Field(
+        False,
+        description="let reports that the coordinator hands out show the figures of `metrics` "
+        "under this hospital's name; false: pooled with others only",
     )
     metric_decimals: int = Field(3, ge=0, le=12, description="decimals that metrics are rounded to")
     minimum_held_out: int = Field(5, ge=1, description="fewest examples to evaluate on")

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from learning.data.examples import DataError
-from learning.data.extras import import_extra, install
+from learning.data.extras import import_extra
 from learning.data.medical.headers import ImageHeader
 from learning.data.medical.image_form import DecodedImage, Floats
 from learning.data.medical.orientation import to_canonical
+from learning.extras import install
 
 _EXTRA = "medical"
 _MOST_PIXELS = 50_000_000  # of a frame; a mammogram has 20 million

@@ -92,7 +92,7 @@ def test_json_is_one_line(feddc: Feddc) -> None:
         ("run synthetic --setting full", "--setting was renamed: use --preset"),
         ("run samples", "experiment 'samples' was renamed: use 'examples'"),
         ("plan --hospitals 9 --examples 9", "plan was renamed: use bound"),
-        ("run synthetic --preset small", "--preset must be laptop, desk or full, got 'small'"),
+        ("run synthetic --preset small", "'small' is not one of 'laptop', 'desk', 'full'"),
         ("run synthetic --examples 3", "--hospitals, --examples and --set belong to --dataset"),
         ("run synthetic mnist --run-dir x", "--run-dir is for one experiment at a time"),
         ("run synthetic --dataset digits", "give the names of experiments or --dataset, not both"),

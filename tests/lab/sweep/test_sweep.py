@@ -110,6 +110,7 @@ def test_a_stopped_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_processes_train_what_one_process_does(tmp_path: Path, quiet: Quiet) -> None:
     ours = plan(methods=["feddc", "fedavg-b"], laptop={"seeds": 1})
     alone = sweep(ours, RunFolder(tmp_path / "a"), watcher=Quiet(), stop=never, workers=1)

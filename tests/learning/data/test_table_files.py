@@ -165,6 +165,6 @@ def test_a_missing_extra_is_named_with_its_command(
         raise ImportError(name)
 
     monkeypatch.setattr(extras.importlib, "import_module", missing)
-    with pytest.raises(MissingExtra, match=r"pip install 'feddc\[tables\]'") as caught:
+    with pytest.raises(MissingExtra, match=r"pip install '\.\[tables\]'") as caught:
         _: Table = read_table(path)
     assert "needs the package" in str(caught.value)

@@ -84,5 +84,5 @@ def test_a_file_that_computes_something_else_is_not_returned(
 
 def test_a_missing_package_is_named_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ExportError, match=r"onnxruntime.*pip install 'feddc\[export\]'"):
+    with pytest.raises(ExportError, match=r"onnxruntime.*pip install '\.\[export\]'"):
         onnx_file.to_onnx(network("linear"), {})

@@ -17,7 +17,7 @@ def test_only_networks_of_the_list_can_be_named() -> None:
 
 def test_without_the_extra_its_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "monai.networks", None)
-    with pytest.raises(ModelError, match=r"pip install 'feddc\[monai\]'"):
+    with pytest.raises(ModelError, match=r"pip install '\.\[monai\]'"):
         build("monai:densenet121", shape=(1, 32, 32), classes=2, options={}, seed=0)
 
 

@@ -213,7 +213,7 @@ def test_a_compression_without_a_decoder_is_named_with_the_extra(
     monkeypatch.setattr(get_decoder(JPEGLosslessSV1), "_available", {})
     message = refusal(lambda: decode(packed, "folder/IM1"))
     assert message.startswith("folder/IM1: compressed as JPEG Lossless, Non-Hierarchical")
-    assert "pip install 'feddc[medical]'" in message
+    assert "pip install '.[medical]'" in message
 
 
 def test_a_compression_that_nothing_decodes_is_named(refusal: Refusal) -> None:

@@ -6,12 +6,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from operation.renames import renamed_commands, renamed_options
+from operation.command_line.command import command_class, renamed_commands
 
 app = typer.Typer(cls=renamed_commands({"old": "`new`"}))
 
 
-@app.command(cls=renamed_options({"--before": "--after"}))
+@app.command(cls=command_class("new --after this", renamed={"--before": "--after"}))
 def new(after: Annotated[str, typer.Option()] = "nothing") -> None:
     typer.echo(f"got {after}")
 
