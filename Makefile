@@ -85,6 +85,7 @@ benchmarks: install ## every benchmark, one JSON line each
 	$(BIN)/python -m benchmarks.plain --json
 	$(BIN)/python -m benchmarks.secure_average --json
 	$(BIN)/python -m benchmarks.private_step --json
+	$(BIN)/python -m benchmarks.ledger --json
 	$(BIN)/python -m benchmarks.flood --json
 	$(BIN)/python -m benchmarks.report --json
 	$(BIN)/python -m benchmarks.data --json

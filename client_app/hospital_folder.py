@@ -9,6 +9,8 @@ from protocol.sealing.keys import Identity, InvalidKey
 from protocol.study.connection import Connection, ConnectionFileError
 from protocol.study.roster import Roster, RosterError
 
+IMAGE_FOLDER = "images"
+
 
 class FolderError(Exception):
     """A file in the hospital's folder is missing or invalid; the message says what to do."""
@@ -64,7 +66,7 @@ class HospitalFolder:
     @property
     def image_cache(self) -> Path:
         """Medical images as they are trained on, for the next start."""
-        return self.state / "images"
+        return self.state / IMAGE_FOLDER
 
     @property
     def transport(self) -> Path:

@@ -1,7 +1,7 @@
 """Load this hospital's examples, by the pinned codebook where the study has one."""
 
 from client_app.configuration import Configuration
-from client_app.hospital_folder import HospitalFolder
+from client_app.hospital_folder import FolderError, HospitalFolder
 from client_app.state.held_out_file import HeldOutFile
 from learning.data import DataError, Partition
 from learning.local_data import load_own
@@ -32,7 +32,7 @@ def load_partition(
         codebook=codebook,
         columns=data.columns,
         held_out=held_out,
-        cache=folder.image_cache,
+        cache=folder.image_cache if _is_pinned(codebook, folder) else None,
     )
     if partition.classes is None:
         raise DataError(
@@ -42,3 +42,16 @@ def load_partition(
     if record and held_out.recorded != before:
         file.save(held_out)
     return partition
+
+
+def _is_pinned(codebook: Codebook | None, folder: HospitalFolder) -> bool:
+    """Return whether images of this codebook may be cached: the cache is for those trained on.
+
+    An older model is evaluated by its own codebook, whose images would displace them.
+    """
+    try:
+        roster = folder.roster()
+        pinned = None if roster is None else folder.codebook(roster)
+    except FolderError:
+        return False
+    return (codebook and codebook.digest) == (pinned and pinned.digest)

@@ -32,13 +32,18 @@ def write_new(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         raise
 
 
-def replace(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write a file in place of an earlier one; a reader sees the old content or the new."""
+def replace(path: Path, data: bytes, *, mode: int = 0o644, to_owner: bool = False) -> None:
+    """Write a file in place of an earlier one; a reader sees the old content or the new.
+
+    `to_owner` is for commands that root may run: the file is the folder's owner's then.
+    """
     draft = _draft(path)
     try:
         write_new(draft, data, mode=mode)
     except DiskFull as error:
         raise DiskFull(path, len(data)) from error
+    if to_owner:
+        give_to_owner(draft)
     draft.replace(path)
     sync_folder(path.parent)
 
@@ -84,6 +89,13 @@ def make_folder(path: Path, mode: int = 0o700) -> None:
     """Make a folder, or give an existing one these permissions."""
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(mode)
+
+
+def give_to_owner(path: Path) -> None:
+    """Give what root has just created to the owner of the folder that it is in."""
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def is_private(path: Path) -> bool:

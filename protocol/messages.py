@@ -215,11 +215,13 @@ class Introduction(_Reply):
 class Announcement(_Reply):
     """Answers SetUp: the hospital agrees and announces its sealing key (the payload).
 
-    `examples`, the number it trains on, is absent if its policy does not disclose it.
+    `examples`, the number it trains on, is absent if its policy does not disclose it. `publish`:
+    what the coordinator hands out may have this hospital's own figures, as far as they leave it.
     """
 
     kind: Literal["announcement"] = "announcement"
     examples: Count | None
+    publish: bool = False
 
 
 class KeyShares(_Reply):

@@ -139,6 +139,7 @@ def test_the_diff_turns_flowers_quickstart_into_ours() -> None:
     compile(before, "server_app.py", "exec")
 
 
+@pytest.mark.slow
 def test_own_data_are_compared_by_the_one_line(tmp_path: Path) -> None:
     source = load_breast_cancer()
     with (tmp_path / "study.csv").open("w", newline="", encoding="utf-8") as file:

@@ -18,6 +18,7 @@ from client_app.final_models.model_folder import FinalModels
 from client_app.hospital_folder import HospitalFolder
 
 logger = logging.getLogger("feddc.agent")
+_PROGRAM = "client_app.agent.evaluation_process"
 _LOW_PRIORITY = 10
 _FIRST_TO_GO = "500"
 _END_SECONDS = 2.0
@@ -28,7 +29,7 @@ class EvaluationRunner:
 
     def __init__(self, folder: HospitalFolder, command: Sequence[str] = ()) -> None:
         self._folder = folder
-        self._command = list(command) or [sys.executable, "-m", "operation.cli"]
+        self._command = list(command) or [sys.executable, "-m", _PROGRAM]
         self._wake, self._lock = threading.Event(), threading.Lock()
         self._stopped = False
         self._child: subprocess.Popen[str] | None = None

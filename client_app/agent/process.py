@@ -3,13 +3,10 @@
 It needs no network. It may be killed at any moment: everything that must survive is in the store.
 """
 
-import ctypes
 import logging
 import os
-import resource
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING
 
@@ -30,6 +27,7 @@ from protocol.study.roster import Roster
 from .api import AgentApi, Health
 from .connections import BACKLOG, LimitedConnection
 from .evaluations import EvaluationRunner
+from .hardening import harden_process
 
 if TYPE_CHECKING:
     from client_app.hospital.hospital import Hospital
@@ -39,7 +37,6 @@ logger = logging.getLogger("feddc.agent")
 # Docker sends SIGKILL ten seconds after SIGTERM.
 _SHUTDOWN_SECONDS = 8
 _EXPIRY_SECONDS = 60 * 60
-_PR_SET_DUMPABLE = 4
 
 
 def serve(folder: HospitalFolder, configuration: Configuration, roster: Roster) -> None:
@@ -122,11 +119,3 @@ def _hospital(
         device=data.device,
         privacy_file=open_ledger_file(folder.privacy_ledger_file),
     )
-
-
-def harden_process() -> None:
-    """Create files for this user only; allow neither core dumps nor debuggers."""
-    os.umask(0o077)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if Path("/proc/self/status").exists():
-        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -6,22 +6,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote
 
+from client_app.hospital_folder import IMAGE_FOLDER
 from client_app.state.experiment_keys import KEY_FOLDER
 from client_app.unix_groups import group_name, user_name, users_in_group
 
 from .finding import Finding
 
 _ACL = "system.posix_acl_access"
+_FOLDERS = {KEY_FOLDER: "keys", IMAGE_FOLDER: "images"}  # of the state folder
 
 
 def check_state_folder(folder: Path) -> Iterator[Finding]:
     """Check that the state folder and everything in it belong to the agent's user alone."""
     yield from _check_folder("state", folder, modes=(0o700,), group=None)
     yield from _check_files(folder)
-    keys = folder / KEY_FOLDER
-    if _can_list(folder) and os.path.lexists(keys):
-        yield from _check_folder("keys", keys, modes=(0o700,), group=None)
-        yield from _check_files(keys)
+    for name, subject in _FOLDERS.items():
+        if _can_list(folder) and os.path.lexists(folder / name):
+            yield from _check_folder(subject, folder / name, modes=(0o700,), group=None)
+    yield from _check_files(folder / KEY_FOLDER)
 
 
 def check_socket_folder(path: Path, group: int) -> Iterator[Finding]:
@@ -95,7 +97,7 @@ def _check_folder(
 def _check_files(folder: Path) -> Iterator[Finding]:
     for path in sorted(folder.iterdir()) if _can_list(folder) else ():
         status = path.lstat()
-        if path.name == KEY_FOLDER and stat.S_ISDIR(status.st_mode):
+        if path.name in _FOLDERS and stat.S_ISDIR(status.st_mode):
             continue
         if status.st_uid != os.geteuid() or not stat.S_ISREG(status.st_mode):
             yield _wrong("state", f"{path} is not a file of the agent's user", f"remove {path}")

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from operation.runs.event_file import finite
 from operation.terminal import console, counted, echo, fail
 
 from .shared import DEFAULT_FOLDER, Folder, exit_on_error
@@ -24,7 +25,8 @@ def ledger(
         policy = Configuration.read(place.configuration).policy
         report = read_ledger(place, policy.delta)
     if json_output:
-        echo(json.dumps(report.as_dict() | {"max_epsilon": policy.max_epsilon or None}))
+        found = report.as_dict() | {"max_epsilon": policy.max_epsilon or None}
+        echo(json.dumps(finite(found)))  # JSON has no infinity: null
     else:
         console().print(ledger_table(report))
         limit = f" of at most {policy.max_epsilon:g}" if policy.max_epsilon else ", without a limit"

@@ -271,6 +271,7 @@ class Hospital:
         is_told = "examples" in self._policy.metrics and settings.privacy_unit == "none"
         return Announcement(
             examples=len(self._partition.train) if is_told else None,
+            publish=self._policy.publish,
             payload=announced.to_bytes(),
         )
 
@@ -411,7 +412,7 @@ class Hospital:
         experiment = self._experiment(request)
         if experiment.training.settings.privacy_unit == "none":
             return {}
-        spent = self._spending(digest).epsilon()
+        spent = self._spending(digest).epsilon(request.experiment)
         return {"epsilon": round(spent, 6) if math.isfinite(spent) else None}
 
     def _signed(self, reply: Reply, digest: bytes) -> bytes:

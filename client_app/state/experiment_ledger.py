@@ -56,7 +56,7 @@ class Terms(BaseModel):
     sealed: bool
     averaging: Literal["secure", "plain"]
     aggregate: Literal["verified", "same"]
-    minimum_cohort: int
+    minimum_cohort: int = 2  # an older store has no value
     init: Literal["shared", "own"]
     first_model: str | None  # the digest of one that is given
     privacy: PrivacyTerms | None = None

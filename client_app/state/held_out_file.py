@@ -38,10 +38,13 @@ class HeldOutFile:
         return HeldOut(content.key, dict(content.recorded))
 
     def save(self, held_out: HeldOut) -> None:
-        """Store all decisions; they are on the disk when this returns."""
+        """Store all decisions; they are on the disk when this returns.
+
+        `feddc hospital check` may have been run by root: the agent's user owns the file then too.
+        """
         content = _Content(key=held_out.key, recorded=held_out.recorded)
         try:
-            files.replace(self._path, canonical_json(content), mode=0o600)
+            files.replace(self._path, canonical_json(content), mode=0o600, to_owner=True)
         except OSError as error:
             raise HeldOutError(f"{self._path}: {error.strerror}") from error
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from lab.engine.private.budget import DELTA
-
 from .membership import attack_membership
 from .picture import draw
 from .reconstruction import Reconstruction, reconstruct
@@ -38,7 +36,7 @@ def attack(picture: Path | None, *, seed: int = 0) -> dict[str, Any]:
         side = math.isqrt(without[BATCHES[0]].records.shape[1])
         draw(picture, without, with_noise, side, epsilon)
     return {
-        "delta": DELTA,
+        "delta": study(noise=True, seed=seed).algorithm.target_delta,
         "own_records": OWN_RECORDS,
         "membership": membership,
         "reconstruction": [

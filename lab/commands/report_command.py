@@ -16,6 +16,7 @@ from lab.results.plots.forest_plot import draw_forest
 from lab.results.plots.readme_plot import EXPERIMENT as README_EXPERIMENT
 from lab.results.plots.readme_plot import draw_readme_plot, readme_curves
 from lab.sweep import RunFolder
+from protocol.randomness import STREAMS_VERSION
 
 RESULTS_PAGE, ABLATIONS_PAGE = "results.md", "when-it-helps.md"
 # The README's plot, and what it is drawn from beside the experiment's results.
@@ -34,7 +35,18 @@ def report(runs: list[Path], docs: Path) -> int:
         return 2
     for path in written:
         typer.echo(f"wrote {path}")
+    if old := older_streams(_results(docs)):
+        typer.echo(
+            f"feddc: made with older random streams (now version {STREAMS_VERSION}): "
+            f"{', '.join(old)}. The pages mark them; run them again to replace them.",
+            err=True,
+        )
     return 0
+
+
+def older_streams(found: list[Results]) -> list[str]:
+    """Return the results whose mini-batches were drawn by an older rule."""
+    return [stem(each) for each in found if each.get("streams", 1) != STREAMS_VERSION]
 
 
 def write_pages(docs: Path) -> list[Path]:

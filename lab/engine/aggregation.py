@@ -99,6 +99,12 @@ class Aggregation:
             points = _points(stack, work.slots)
             if np.isfinite(points).all():  # cheaper than looking at each tensor
                 return self.wrapped.aggregate_points(points, weights, {})
+        returns_mean = self._takes_mean and type(self._strategy) in _THE_MEAN
+        if returns_mean and not self.one_by_one:
+            mean = _mean(stack, work.slots, weights / weights.sum())
+            if _is_finite(mean):  # then all models are
+                self.wrapped.model = mean
+                return mean
         usable = self._usable(stack, work)
         slots, hospitals, weights = work.slots[usable], work.hospitals[usable], weights[usable]
         if self._takes_points and not self.one_by_one:
@@ -109,7 +115,7 @@ class Aggregation:
         if self._takes_mean and not self.one_by_one:
             fractions = weights / weights.sum()
             mean = _mean(stack, slots, fractions)
-            if type(self._strategy) in _THE_MEAN:
+            if returns_mean:
                 self.wrapped.model = mean
                 return mean
             self._configure(hospitals[: least_hospitals(self._strategy)])
@@ -187,6 +193,11 @@ def _quiet_flower() -> Iterator[None]:
     finally:
         gc.unfreeze()
         logger.setLevel(level)
+
+
+def _is_finite(model: ModelState) -> bool:
+    arrays = (*model.parameters.values(), *model.buffers.values())
+    return all(np.isfinite(array).all() for array in arrays)
 
 
 def _points(stack: Stack, slots: Positions) -> NDArray[np.float64]:

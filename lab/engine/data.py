@@ -74,8 +74,10 @@ class HospitalData:
 
     def weights(self, hospitals: Positions) -> Tensor | None:
         """Return the weight of each example of `many`; None where all batches have one size."""
+        if self._equal_batches:
+            return None
         sizes = self.batch_sizes[hospitals]
-        if self._equal_batches or (sizes == sizes[0]).all():
+        if (sizes == sizes[0]).all():
             return None
         real = np.arange(sizes.max())[None, :] < sizes[:, None]
         return torch.from_numpy(real / sizes[:, None]).to(self.features.device, self.features.dtype)

@@ -44,9 +44,9 @@ class History:
     def trained(self, leg: Leg, models: int, metrics: LegMetrics) -> None:
         """Record a leg that was trained."""
         accuracies = metrics.accuracies
-        figures = (metrics.losses.mean(), accuracies.mean(), accuracies.min(), accuracies.max())
-        loss, *accuracy = (float(figure) for figure in figures)
-        self.training.append((leg.last_round + 1, loss, accuracy[0], accuracy[1], accuracy[2]))
+        figures = (metrics.losses.mean(), accuracies.mean(), *accuracies.aminmax())
+        loss, accuracy, lowest, highest = (figure.item() for figure in figures)
+        self.training.append((leg.last_round + 1, loss, accuracy, lowest, highest))
         self.messages += models
         if leg.ending is Ending.HAND_OVER:
             self.hand_overs += 1

@@ -6,6 +6,7 @@ the two.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,14 @@ class Work:
     def __len__(self) -> int:
         return len(self.hospitals)
 
+    @cached_property
+    def together(self) -> bool:
+        """Whether all hospitals begin with the same round."""
+        return bool((self.first_rounds == self.first_rounds[0]).all())
+
     @property
     def client_rounds(self) -> int:
-        return int((self.last_round + 1 - self.first_rounds).sum())
+        return len(self) * (self.last_round + 1) - int(self.first_rounds.sum())
 
 
 class Routes:

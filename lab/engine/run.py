@@ -1,10 +1,7 @@
 """Federated daisy-chaining on a stack of models: Algorithm 1 in one process."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-
-import torch
 
 from lab.engine.backends.speed import Speed, Speedometer
 from protocol.schedule import Ending
@@ -13,6 +10,7 @@ from server_app.config.run_config import Settings
 from .checkpoint import Checkpoints
 from .outcome import Outcome
 from .run_state import RunState
+from .threads import torch_threads
 from .training_interface import Backend
 
 
@@ -42,7 +40,7 @@ def run(
     With a `checkpoint` file the state of the run is saved there, and a run that finds its own
     checkpoint continues from it. When `stop` returns true, the run ends after the current leg.
     """
-    with _threads(settings.local.threads):
+    with torch_threads(settings.local.threads):
         state = RunState(
             settings,
             backend,
@@ -81,14 +79,3 @@ def run(
             if stopping:
                 return state.outcome(pace, complete=False)
         return state.outcome(pace, complete=True)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Set the number of torch threads for a block of code, then restore it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

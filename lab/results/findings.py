@@ -6,7 +6,14 @@ from typing import Any
 
 from lab.results.origin import Results
 from lab.results.row import Row, rows_of, spread_from_json
-from lab.results.text import difference_text, edges, verdict_text
+from lab.results.text import (
+    difference_text,
+    edges,
+    is_turned,
+    paper_text,
+    spread_text,
+    verdict_text,
+)
 
 VERDICTS = ("ahead", "undecided", "behind")
 
@@ -17,10 +24,24 @@ def findings(results: Results) -> Iterator[str]:
     for gain in results["gains"]:
         place = f"{gain['variant']}: " if gain["variant"] else ""
         measured = f"{gain['method']} over {gain['over_label']} {difference_text(gain['gain'])}"
+        measured += _accuracies(gain, rows)
         if results["judged"] == "balanced-accuracy" and gain["balanced_gain"]:
             measured += f", in balanced accuracy {difference_text(gain['balanced_gain'])}"
         verdict = against_paper(gain, demonstration=results["preset"] == "laptop")
         yield f"{place}{measured}: {verdict}{_best(gain)}{_at_edges(gain, rows)}"
+
+
+def _accuracies(gain: dict[str, Any], rows: list[Row]) -> str:
+    """Add both accuracies as the paper prints them, mean ± largest deviation, and the paper's."""
+    here = [row for row in rows if row.variant == gain["variant"]]
+    pair = [
+        *(row for row in here if row.label == gain["method"]),
+        *(row for row in here if row.method == gain["over"]),
+    ]
+    ours = " against ".join(spread_text(row.headline, row, interval=False) for row in pair)
+    if gain["paper"] is None:
+        return f", {ours}"
+    return f", {ours} (in the paper {' against '.join(paper_text(row) for row in pair)})"
 
 
 def against_paper(gain: dict[str, Any], *, demonstration: bool = False) -> str:
@@ -87,6 +108,10 @@ def counts(all_results: Sequence[Results]) -> Iterator[str]:
         for gain in results["gains"]
     }
     for over, label in (("fedavg-b", "FedAvg(b)"), ("fedavg-1", "FedAvg(1)")):
-        found = Counter(gain["verdict"] for (other, _), gain in gains.items() if other == over)
+        found = Counter(
+            "undecided" if is_turned(gain) else gain["verdict"]
+            for (other, _), gain in gains.items()
+            if other == over
+        )
         listed = ", ".join(f"{verdict} in {found[verdict]}" for verdict in VERDICTS)
         yield f"Against {label}, of {found.total()} comparisons: {listed}."

@@ -9,6 +9,7 @@ from lab.results.row import Row, rows_of
 from lab.results.text import (
     EDGES,
     epsilon_text,
+    epsilon_title,
     line,
     paper_text,
     rates_text,
@@ -155,7 +156,7 @@ def table(results: Results) -> Iterator[str]:
     head += [*(["best round"] if has_best else [])]
     head += [*(["AUC", "sensitivity", "specificity"] if medical else []), "paper"]
     private = any(row.epsilon is not None for row in rows)
-    head += ["ε"] if private else []
+    head += [epsilon_title(rows)] if private else []
     head += ["learning rate", "aggregations", "models sent", "seconds"]
     yield line(*head)
     yield line(*["---"] * len(head))

@@ -19,6 +19,7 @@ from lab.sweep import Record, SweepPlan
 from lab.sweep.plan import Cell
 from learning.metrics import BinaryMetrics, Metrics
 from protocol.randomness import STREAMS_VERSION
+from server_app.config.run_config import Settings
 
 # Stands for a cell without a finished trial: no communication, no computation.
 _NO_RECORD = Record("", "", 0, 0.0, "diverged")
@@ -105,6 +106,7 @@ def _row(plan: SweepPlan, cell: Cell, records: Mapping[str, Record], size: Sizes
         pool_size=size.pool,
         overlap=size.overlap,
         epsilon=_epsilon(plan, cell),
+        delta=_settings(plan, cell).algorithm.target_delta,
         best=spread([accuracy for _, accuracy in found], overlap=size.overlap) if found else None,
         best_rounds=[round_ for round_, _ in found],
         auc=over_seeds(binary, "auc"),
@@ -114,10 +116,14 @@ def _row(plan: SweepPlan, cell: Cell, records: Mapping[str, Record], size: Sizes
     )
 
 
+def _settings(plan: SweepPlan, cell: Cell) -> Settings:
+    return plan.final(cell, plan.seeds[0], plan.rates(cell)[0]).settings
+
+
 def _epsilon(plan: SweepPlan, cell: Cell) -> float | Literal["unbounded"] | None:
     if cell.method.central:
         return None
-    spent = run_epsilon(plan.final(cell, plan.seeds[0], plan.rates(cell)[0]).settings)
+    spent = run_epsilon(_settings(plan, cell))
     if spent is not None and math.isinf(spent):
         return "unbounded"
     return None if spent is None else round(spent, 3)

@@ -46,7 +46,9 @@ class Row:
     """See `Sizes`."""
 
     epsilon: float | Literal["unbounded"] | None = None
-    """What a patient, or a hospital, spends over the run at δ = 1e-5; None without a unit."""
+    """What a patient, or a hospital, spends over the run; None without a unit."""
+    delta: float = 1e-5
+    """The δ of `epsilon`; results that do not say it were computed with this one."""
     best: Spread | None = None
     """Test accuracy in each seed's best round, chosen on validation data."""
     best_rounds: list[int] = field(default_factory=list)

@@ -15,6 +15,8 @@ from lab.results.text import (
     difference_text,
     edges,
     epsilon_text,
+    epsilon_title,
+    is_turned,
     paper_text,
     rates_text,
     spread_text,
@@ -47,7 +49,7 @@ def table(results: dict[str, Any], rows: list[Row]) -> Table:
     columns = ["last\naggregate", *(["balanced"] if balanced else []), "mean over\nclients"]
     columns += ["paper"] if in_paper else []
     private = any(row.epsilon is not None for row in rows)
-    columns += ["ε"] if private else []
+    columns += [epsilon_title(rows).replace(" at ", "\nat ")] if private else []
     for title in [*columns, "learning\nrate", "aggre-\ngations", "models\nsent"]:
         made.add_column(title, justify="right", no_wrap=True)
     before = None
@@ -78,7 +80,8 @@ def gain_lines(results: dict[str, Any]) -> list[str]:
         place = f"{gain['variant']}: " if gain["variant"] else ""
         lines.append(
             f"{place}{gain['method']} over {gain['over_label']}: "
-            f"{difference_text(gain['gain'])}: {gain['verdict']}{paper_gain(gain)}"
+            f"{difference_text(gain['gain'])}: {gain['verdict']}"
+            f"{' at the end, but not stable' if is_turned(gain) else ''}{paper_gain(gain)}"
         )
     return lines
 

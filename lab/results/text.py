@@ -1,8 +1,8 @@
 """Formatting of results, for the tables in the terminal and in the documentation."""
 
+from collections.abc import Iterable
 from typing import Any
 
-from lab.engine.private.budget import DELTA
 from lab.results.row import Row
 from lab.results.statistics import Spread
 from learning.privacy.accountant import geyer_epsilon
@@ -41,8 +41,14 @@ def epsilon_text(row: Row) -> str:
     text = "> 1000" if row.epsilon == "unbounded" else f"{row.epsilon:.4g}"
     noise = row.settings.get("noise-multiplier")
     if row.settings.get("privacy-unit") == "hospital" and noise:
-        text += f" (Geyer: {geyer_epsilon(noise, DELTA):.2g})"
+        text += f" (Geyer: {geyer_epsilon(noise, row.delta):.2g})"
     return text
+
+
+def epsilon_title(rows: Iterable[Row]) -> str:
+    """Return the title of the column of ε, with its δ."""
+    deltas = sorted({row.delta for row in rows if row.epsilon is not None})
+    return f"ε at δ = {', '.join(f'{delta:g}' for delta in deltas)}"
 
 
 def rates_text(row: Row) -> str:
@@ -72,8 +78,12 @@ def shown(gain: dict[str, Any]) -> dict[str, Any]:
 def verdict_text(gain: dict[str, Any]) -> str:
     """Return the verdict, with the metric where it is not the accuracy."""
     by = ", by balanced accuracy" if gain.get("by_balanced") else ""
-    turned = gain.get("stable") is False and gain["verdict"] in ("ahead", "behind")
-    return f"{gain['verdict']}{' at the end, but not stable' if turned else ''}{by}"
+    return f"{gain['verdict']}{' at the end, but not stable' if is_turned(gain) else ''}{by}"
+
+
+def is_turned(gain: dict[str, Any]) -> bool:
+    """Return whether a lead changed its sign in the last third of the rounds."""
+    return gain.get("stable") is False and gain["verdict"] in ("ahead", "behind")
 
 
 def difference_text(gain: dict[str, Any]) -> str:

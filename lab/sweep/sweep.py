@@ -51,10 +51,11 @@ def sweep(
         if cluster is not None:
             finished = cluster.train_all(pairs, on_progress=watcher.progress, stop=stop)
         else:
+            processes, each = divided(cores, len(missing), workers)
             finished = train_all(
                 pairs,
-                workers=workers or cores,
-                cores=max(1, cores // max(1, min(workers or cores, len(missing)))),
+                workers=processes,
+                cores=each,
                 on_progress=watcher.progress,
                 stop=stop,
             )
@@ -66,6 +67,15 @@ def sweep(
         if any(trial.key not in records for trial in missing):
             raise Stopped
     return records
+
+
+def divided(cores: int, trainings: int, workers: int | None = None) -> tuple[int, int]:
+    """Return how many processes train at a time, and how many cores each of them may use.
+
+    Processes come first: they share nothing, while the threads of one training wait for each other.
+    """
+    processes = max(1, min(workers or cores, trainings))
+    return processes, max(1, cores // processes)
 
 
 def left(plan: SweepPlan, records: Mapping[str, Record]) -> tuple[int, int]:

@@ -1,21 +1,22 @@
 """The privacy loss ε of a sequence of noised releases, for a given δ.
 
-Computed with privacy loss distributions (`dp_accounting.pld`), which are tight: Rényi accounting
-states an ε that is 7–9 % larger for the same releases.
+Gaussians without sampling are together one Gaussian, whose ε has a formula (Balle & Wang 2018).
+Poisson batches are composed with privacy loss distributions (`dp_accounting.pld`), which are tight:
+Rényi accounting states an ε that is 7–9 % larger for the same releases.
 """
 
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
-# Imported where it is used: it takes a second, and most commands never ask for an ε.
+from .sampled import SampledReleases, sampled_epsilon
 
-_INTERVAL = 1e-4
 _TOLERANCE = 1e-4
 # Beyond them ε is in the hundreds or thousands. It is called infinite, because a hostile descriptor
 # with next to no noise would otherwise fill the memory.
 _LEAST_NOISE, _WIDEST = 0.04, 100.0
+_ROUNDING = 1e-12  # of ε by the formula, upwards
 
 
 @dataclass(frozen=True, order=True)
@@ -49,19 +50,32 @@ def epsilon(releases: Iterable[Release], delta: float) -> float:
         return 0.0
     if any(release.multiplier < _LEAST_NOISE for release in counted):
         return math.inf
-    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
-    from dp_accounting.pld import PLDAccountant
-
     full, sampled = _merged(counted)
     if _width(full, sampled) > _WIDEST:
         return math.inf
-    accountant = PLDAccountant(value_discretization_interval=_interval(full, sampled))
-    if full:
-        accountant.compose(GaussianDpEvent(1 / math.sqrt(full)))
-    for (multiplier, rate), count in sorted(sampled.items()):
-        event = PoissonSampledDpEvent(rate, GaussianDpEvent(multiplier))
-        accountant.compose(SelfComposedDpEvent(event, count))
-    return float(accountant.get_epsilon(delta))
+    if not sampled:
+        return gaussian_epsilon(math.sqrt(full), delta)
+    return _sampled_epsilon(sampled, full, _width(full, sampled), delta)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Return ε of one Gaussian whose sensitivity is μ deviations; never below the exact value.
+
+    Balle & Wang 2018, theorem 8: δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ).
+    """
+    from scipy.special import log_ndtr, ndtr
+
+    def exceeds(epsilon: float) -> bool:
+        above = math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
+        return bool(ndtr(mu / 2 - epsilon / mu) - above > delta)
+
+    if not exceeds(0.0):
+        return 0.0
+    # The upper end is the bound of concentrated differential privacy (Bun & Steinke 2016).
+    low, high = 0.0, mu**2 / 2 + mu * math.sqrt(2 * math.log(1 / delta))
+    while low < (middle := (low + high) / 2) < high and high - low > _ROUNDING * high:
+        low, high = (middle, high) if exceeds(middle) else (low, middle)
+    return high
 
 
 def noise_for_epsilon(
@@ -108,34 +122,25 @@ def geyer_epsilon(multiplier: float, delta: float) -> float:
     return math.sqrt(2 * math.log(1.25 / delta)) / multiplier if multiplier else math.inf
 
 
-def _merged(
-    releases: Iterable[Release],
-) -> tuple[float, dict[tuple[float, float], int]]:
+def _merged(releases: Iterable[Release]) -> tuple[float, SampledReleases]:
     """Return Σ count/multiplier² of the releases without sampling, and the others by kind.
 
-    Gaussians compose exactly: together they are one whose 1/multiplier² is the sum.
+    Gaussians compose exactly: together they are one whose 1/multiplier² is the sum. Kinds are in
+    the order of their last releases.
     """
-    full = 0.0
-    sampled: dict[tuple[float, float], int] = {}
+    counts: dict[tuple[float, float], int] = {}
     for release in releases:
-        if release.sampling_rate == 1:
-            full += release.count / release.multiplier**2
-        else:
-            kind = (release.multiplier, release.sampling_rate)
-            sampled[kind] = sampled.get(kind, 0) + release.count
-    return full, sampled
+        kind = (release.multiplier, release.sampling_rate)
+        counts[kind] = counts.pop(kind, 0) + release.count
+    full = math.fsum(count / m**2 for (m, rate), count in counts.items() if rate == 1)
+    return full, tuple((m, rate, count) for (m, rate), count in counts.items() if rate < 1)
 
 
-def _width(full: float, sampled: dict[tuple[float, float], int]) -> float:
+def _width(full: float, sampled: SampledReleases) -> float:
     """Return roughly the deviation of the privacy loss; ε is about half of its square, or more."""
-    squares = (n * rate**2 * math.expm1(m**-2) for (m, rate), n in sampled.items())
+    squares = (count * rate**2 * math.expm1(m**-2) for m, rate, count in sampled)
     return math.sqrt(full + sum(squares))
 
 
-def _interval(full: float, sampled: dict[tuple[float, float], int]) -> float:
-    """Return the step of the discretised privacy loss: a fixed part of its width.
-
-    Much smaller takes seconds for a large ε, much larger overstates a small one.
-    """
-    width = math.sqrt(full) if full else 1.0
-    return _INTERVAL * (min(1.0, width) if sampled else width)
+# A leg asks twice: whether the budget covers it, and for the audit log.
+_sampled_epsilon = lru_cache(maxsize=16)(sampled_epsilon)

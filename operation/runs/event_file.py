@@ -84,4 +84,6 @@ def finite(value: Any) -> Any:
         return None
     if isinstance(value, dict):
         return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
     return value

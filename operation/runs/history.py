@@ -68,7 +68,8 @@ class RunHistory:
     training: Curve = field(default_factory=Curve)  # round, loss, accuracy, hospitals in the mean
     held_out: Curve = field(default_factory=Curve)  # round, loss, accuracy
     test: Curve = field(default_factory=Curve)  # round, loss, accuracy, balanced accuracy
-    privacy: Curve = field(default_factory=Curve)  # round, ε spent so far
+    privacy: Curve = field(default_factory=Curve)  # round, ε as scheduled so far
+    delta: float | None = None  # of that ε
     aggregations: list[int] = field(default_factory=list)  # legs
     lost_chains: int = 0
     missed_rounds: int = 0
@@ -134,6 +135,7 @@ class RunHistory:
                 )
             case "privacy":
                 self.privacy.add(event["round"] + 1, event["epsilon"])
+                self.delta = event.get("delta")
             case "held-out":
                 one = self.hospital(event["hospital"])
                 one.held_out_accuracy = event["accuracy"]

@@ -199,9 +199,10 @@ class VectorForm(SumForm[Mean]):
         figures = {}
         for place, name in enumerate(FIGURES):
             count, value = rest[2 + 2 * place : 4 + 2 * place]
-            if count not in (0, survivors):
+            if not 0 <= count <= survivors:
                 raise SecureSumError(f"{name} was added by {count} of {survivors} members")
-            if count:
+            # Fewer add a figure if a policy has become stricter since they agreed on it.
+            if count == survivors:
                 figures[name] = value / (weight * unit)
         model = ModelState(
             _read(numbers, self._parameters, weight * 2.0**self._number_bits, weight),

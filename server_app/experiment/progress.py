@@ -129,6 +129,7 @@ def closing_table(summary: dict[str, Any], run_dir: Path) -> Table:
         "lost chains": f"{summary['lost_chains']} (models that were never aggregated)",
         "missed rounds": f"{summary['missed_rounds']} (not trained, over all models)",
         **_untrained(summary),
+        **_privacy(summary),
         "sent": f"{byte_size(summary['bytes_up'])} up, {byte_size(summary['bytes_down'])} down",
         "hand-overs": {True: "sealed", False: "not sealed", None: "none"}[summary["sealed"]],
         "time": f"{summary['seconds']:.1f} s",
@@ -148,6 +149,14 @@ def _untrained(summary: dict[str, Any]) -> dict[str, str]:
         return {}
     legs = ", ".join(f"{name} in {counted(n, 'leg')}" for name, n in untrained.items())
     return {"untrained": f"{legs} (their privacy budget is spent)"}
+
+
+def _privacy(summary: dict[str, Any]) -> dict[str, str]:
+    """Return ε as scheduled, if there was noise."""
+    if (spent := summary.get("scheduled_epsilon")) is None:
+        return {}
+    text = f"ε = {spent:.3g} (δ = {summary['delta']:g}) as scheduled, for a hospital in every leg"
+    return {"privacy": f"{text}; what each has spent is in its own ledger"}
 
 
 def _accuracies(summary: dict[str, Any]) -> dict[str, str]:

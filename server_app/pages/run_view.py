@@ -155,7 +155,7 @@ def _facts(run: RunRecord) -> list[list[str]]:
         ["single models that the coordinator could read", str(summary.get("readable_models", ""))],
         ["lost chains", str(history.lost_chains)],
         ["missed rounds", str(history.missed_rounds)],
-        ["privacy spent (ε)", _epsilon(history.privacy)],
+        ["privacy, as scheduled", _epsilon(history)],
         ["duration", _duration(run)],
     ]
     return [fact for fact in facts if fact[1]]
@@ -181,7 +181,14 @@ def _pooled(run: RunRecord) -> float | None:
 
 
 def _published(history: RunHistory) -> dict[str, HospitalHistory]:
-    return {name: one for name, one in history.hospitals.items() if one.publishes}
+    """Return the hospitals that publish, if the pooled figure does not give the others away.
+
+    With one or two others, theirs would follow from the pooled figure and the published ones.
+    """
+    known = {name: h for name, h in history.hospitals.items() if h.held_out_accuracy is not None}
+    published = {name: one for name, one in known.items() if one.publishes}
+    others = len(known) - len(published)
+    return {} if 0 < others < LEAST_IN_A_MEAN else published
 
 
 def _charts(history: RunHistory, *, least: int) -> list[View]:
@@ -200,10 +207,10 @@ def _charts(history: RunHistory, *, least: int) -> list[View]:
         charts.append({"title": title, "unit": unit, "x": "rounds", "series": series})
     charts.append(
         {
-            "title": "Privacy spent",
+            "title": "Privacy, as scheduled",
             "unit": "ε",
             "x": "rounds",
-            "series": [_series("ε so far", history.privacy, 1, 1.0)],
+            "series": [_series("ε of a hospital in every leg", history.privacy, 1, 1.0)],
         }
     )
     return [chart | {"series": kept} for chart in charts if (kept := _nonempty(chart["series"]))]
@@ -276,8 +283,14 @@ def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
 
 
-def _epsilon(privacy: Curve) -> str:
-    return f"{privacy.points[-1][1]:.3g}" if privacy.points else ""
+def _epsilon(history: RunHistory) -> str:
+    if not history.privacy.points:
+        return ""
+    delta = "" if history.delta is None else f" (δ = {history.delta:g})"
+    return (
+        f"ε = {history.privacy.points[-1][1]:.3g}{delta} for a hospital that trained in every leg; "
+        "what each has spent is in its own ledger"
+    )
 
 
 def _duration(run: RunRecord) -> str:

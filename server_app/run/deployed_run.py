@@ -42,6 +42,7 @@ def _run(grid: Grid, study: Study, experiment: ExperimentFolder) -> dict[str, An
             settings,
             evaluator,
             resumable=True,
+            epsilon=evaluator.epsilon,
             notifier=Notifier(study.file.notify, study=study.name, experiment=experiment.id),
         )
         summary = run_strategy(

@@ -61,6 +61,8 @@ class EvaluatorProcess:
             {name: model.parameters[name] for name in facts["parameters"]},
             {name: model.buffers[name] for name in facts["buffers"]},
         )
+        # As scheduled, after some legs: computed there, because the accountant needs torch.
+        self.epsilon = {int(leg): float(value) for leg, value in facts["epsilon"].items()}
         self._has_test = bool(facts["has_test"])
         if not self._has_test:
             self.close()

@@ -16,6 +16,7 @@ from learning.models import ModelError
 from operation.config import SettingsError
 from protocol.model_bytes import ModelState
 from protocol.randomness import shared_init_seed
+from server_app.config.noise_target import scheduled_epsilon
 from server_app.config.study_task import load_task
 from server_app.experiment import first_model
 from server_app.experiment.experiment_folder import ExperimentFolder
@@ -60,6 +61,7 @@ def main() -> None:
                     "parameters": list(first.parameters),
                     "buffers": list(first.buffers),
                     "has_test": test is not None and len(test) > 0,
+                    "epsilon": scheduled_epsilon(settings, secrets.route_seed),
                 }
             )
         else:

@@ -36,7 +36,11 @@ _REPORTED = ("flwr", "torch", "numpy")
 
 
 class Recorder(Observer):
-    """Writes an event line for everything that happens, and a summary at the end."""
+    """Writes an event line for everything that happens, and a summary at the end.
+
+    `epsilon` is what the schedule costs a patient of a hospital that trains in every leg. What a
+    hospital has really spent is in its own ledger, which the coordinator never sees.
+    """
 
     def __init__(
         self,
@@ -45,6 +49,7 @@ class Recorder(Observer):
         evaluator: "Evaluator | EvaluatorProcess",
         *,
         resumable: bool = False,
+        epsilon: Mapping[int, float] | None = None,
         held_out_examples: Mapping[str, int] | None = None,
         notifier: Notifier | None = None,
     ) -> None:
@@ -54,6 +59,8 @@ class Recorder(Observer):
         self._settings = settings
         self._resumable = resumable
         self._notifier = notifier or Notifier("", study="", experiment="")
+        self._epsilon = epsilon or {}  # as scheduled, after some of the legs
+        self._publishing: Sequence[HospitalName] = ()
         self._held_out_examples = held_out_examples or {}  # where the coordinator knows them
         self._metrics = EventWriter(run_dir / FILE_NAME, append=resumable)
         self._started = time.monotonic()
@@ -64,6 +71,9 @@ class Recorder(Observer):
             write_json(run_dir / "settings.json", settings.as_config())
 
     # --- FedDC's events ---------------------------------------------------------------------------
+
+    def publishing(self, hospitals: Sequence[HospitalName]) -> None:
+        self._publishing = hospitals
 
     def started(
         self, experiment: str, hospitals: Mapping[HospitalName, int | None], legs: int
@@ -77,6 +87,7 @@ class Recorder(Observer):
             rounds=self._settings.algorithm.rounds,
             hospitals=list(hospitals),
             examples=dict(hospitals),
+            publishing=list(self._publishing),
         )
 
     def waiting_for_approval(self, hospitals: Mapping[HospitalName, str], fingerprint: str) -> None:
@@ -130,6 +141,15 @@ class Recorder(Observer):
             missed_rounds=report.missed_rounds,
             seconds=report.seconds,
         )
+        if leg.number in self._epsilon:
+            self._metrics.write(
+                "privacy",
+                leg=leg.number,
+                round=leg.last_round,
+                epsilon=self._epsilon[leg.number],
+                delta=self._settings.algorithm.target_delta,
+                basis="as scheduled",
+            )
 
     def generation_began(
         self,
@@ -142,6 +162,7 @@ class Recorder(Observer):
             generation=number,
             hospitals=list(hospitals),
             examples=dict(hospitals),
+            publishing=list(self._publishing),
             staying_out=dict(staying_out),
         )
 
@@ -200,6 +221,8 @@ class Recorder(Observer):
             "test_balanced_accuracy": metrics.balanced_accuracy if metrics else None,
             "test_loss": metrics.loss if metrics else None,
             **self._totals.summary(),
+            "scheduled_epsilon": self._epsilon.get(self._totals.legs),
+            "delta": self._settings.algorithm.target_delta if self._epsilon else None,
             "seconds": time.monotonic() - self._started,
             "versions": {"feddc": __version__} | {name: version(name) for name in _REPORTED},
         }

@@ -8,7 +8,7 @@ from learning.local_data import load_dataset, load_partitions
 from learning.trainer import TaskSpec
 from protocol.randomness import derive_seed, shared_init_seed
 from protocol.study.simulated_study import simulated_study
-from server_app.config.noise_target import with_noise
+from server_app.config.noise_target import scheduled_epsilon, with_noise
 from server_app.config.run_config import Settings
 from strategies.session.sealed_study import SealedStudy
 
@@ -41,6 +41,7 @@ def run(grid: Grid, settings: Settings) -> dict[str, Any]:
             run_dir,
             settings,
             evaluator,
+            epsilon=scheduled_epsilon(settings, route_seed),
             held_out_examples={part.name: len(part.held_out) for part in partitions},
         ),
         SealedStudy(

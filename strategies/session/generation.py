@@ -16,12 +16,16 @@ Examples = Mapping[HospitalName, int | None]  # how many each hospital has, if i
 
 @dataclass(frozen=True)
 class Generation:
-    """What is the same for all legs of a generation; `digest` is that of its keys."""
+    """What is the same for all legs of a generation; `digest` is that of its keys.
+
+    `publishing` are the members whose own figures may be handed out; known when it begins.
+    """
 
     members: Members
     descriptor: Descriptor
     examples: Examples
     digest: bytes
+    publishing: tuple[HospitalName, ...] = ()
 
     @property
     def is_secure(self) -> bool:

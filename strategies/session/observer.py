@@ -44,6 +44,9 @@ class LegReport:
 class Observer:
     """Receives an experiment's events; override the methods of interest."""
 
+    def publishing(self, hospitals: Sequence[HospitalName]) -> None:
+        """Of the members that now begin, these let their own figures be handed out."""
+
     def started(
         self, experiment: str, hospitals: Mapping[HospitalName, int | None], legs: int
     ) -> None:

@@ -108,6 +108,7 @@ class Session:
         if descriptor.first_model_is_given:
             first = self._wrapped.model.to_bytes(wire=self._generation.wire)
             self._spool.put(_FIRST_MODEL, first)
+        study.observer.publishing(self._generation.publishing)
         study.observer.started(study.experiment, self._generation.examples, len(self._legs))
 
     def _resume(self, grid: Grid, saved: Snapshot) -> None:
@@ -184,6 +185,7 @@ class Session:
         self._signed.clear()
         number = self._members.roster.generation
         log(INFO, "Generation %d: %s", number, ", ".join(self._members.names))
+        self._study.observer.publishing(self._generation.publishing)
         self._study.observer.generation_began(number, self._generation.examples, change.staying_out)
 
     # --- a leg ------------------------------------------------------------------------------------

@@ -121,7 +121,8 @@ def set_up(
     examples = {name: reply.examples for name, reply in agreed.items()}
     if descriptor.averaging == "plain":
         check_examples(examples, weighting)
-    return Generation(members, descriptor, examples, digest)
+    publishing = tuple(name for name, reply in agreed.items() if reply.publish)
+    return Generation(members, descriptor, examples, digest, publishing)
 
 
 def check_examples(examples: Examples, weighting: Weighting) -> None:

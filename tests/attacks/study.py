@@ -293,9 +293,10 @@ def in_process(
     own: Partition,
     chosen: Policy | None = None,
     codebook: bytes | None = None,
+    memory: dict[str, bytes] | None = None,
 ) -> Hospital:
-    """Add a hospital to the study that runs in this process."""
-    memory: dict[str, bytes] = {}
+    """Add a hospital to the study that runs in this process; `memory` is from before a restart."""
+    memory = {} if memory is None else memory
     hospital = Hospital(
         name,
         own,

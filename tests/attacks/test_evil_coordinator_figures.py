@@ -9,6 +9,7 @@ import pytest
 from learning.settings import TrainingSettings
 from learning.trainer import Network, TaskSpec
 from protocol.messages import (
+    Carries,
     Close,
     Closed,
     EvaluateFinal,
@@ -21,7 +22,7 @@ from protocol.model_bytes import ModelState
 from protocol.secure_sum.held_out_totals import HeldOutForm, HeldOutTotals
 from protocol.secure_sum.member import MaskedVector
 from protocol.secure_sum.total import Total
-from protocol.secure_sum.vector import SumForm
+from protocol.secure_sum.vector import Mean, SumForm
 from tests.attacks.study import (
     CLASSES,
     FEATURES,
@@ -174,6 +175,37 @@ def test_a_hospital_with_few_held_out_examples_adds_none() -> None:
     closing = close_to(secure_study(minimum_held_out=9, **HELD_OUT))
     closing.mask()
     assert closing.figures() is None
+
+
+def test_a_policy_that_becomes_stricter_ends_the_figures_and_not_the_experiment() -> None:
+    study = secure_study(metrics=["loss", "held-out"])
+    experiment = study.experiment(**SECURE, rounds=2, minimum_cohort=3)
+    first = Sum(experiment, 1)
+    first.mask()
+    assert set(mean_of(first).figures) == {"loss", "held_out_loss", "held_out_accuracy"}
+
+    restart(study, VICTIM, metrics=[])
+    second = Sum(experiment, 2)
+    second.mask(payload=first.total(), carries=Carries.SUM)
+    assert not mean_of(second).figures
+    closing = ClosingSum(experiment, 3, final=second.total())
+    closing.mask()
+    totals = closing.figures()
+    assert totals is not None
+    assert (list(totals.examples), list(totals.correct)) == counted(closing, *OTHERS)
+    final = Close(experiment=experiment.id, payload=closing.final)
+    expect(Closed, ask(closing, final))
+
+
+def mean_of(sum_: Sum) -> Mean:
+    return Total.from_bytes(sum_.total()).mean(sum_.form)  # type: ignore[arg-type]
+
+
+def restart(study: Study, name: str, **changes: Any) -> None:
+    """Start a hospital again with its stored state and another policy."""
+    memory = study.memories[name]
+    own = partition(name, NAMES.index(name))
+    in_process(study, name, own, policy(plain_aggregation=False, **changes), memory=memory)
 
 
 # --- other models, other cohorts, again -----------------------------------------------------------

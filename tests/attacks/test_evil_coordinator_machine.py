@@ -80,6 +80,7 @@ def test_junk_costs_a_short_line_whatever_its_length(siege: Siege) -> None:
 # --- an agent rolled back -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_agent_rolled_back_stops(siege: Siege) -> None:
     experiment = siege.running()
     siege.experiment = None

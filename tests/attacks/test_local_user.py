@@ -33,7 +33,7 @@ from tests.server_app.conftest import (  # noqa: F401 (fixtures)
     nginx,
 )
 
-pytestmark = [needs_root, pytest.mark.timing]
+pytestmark = [needs_root, pytest.mark.timing, pytest.mark.slow]
 
 REFUSED = 401  # HTTP's "not authenticated"
 

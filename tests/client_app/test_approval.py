@@ -73,6 +73,16 @@ def test_it_waits_until_it_is_approved_and_begins_when_asked_again() -> None:
     assert site.states() == {"e1": "agreed"}
 
 
+def test_entries_of_an_older_store_are_read() -> None:
+    """They were written before the terms had `minimum_cohort`, which was 2 then."""
+    site = Site()
+    site.ask(descriptor())
+    older = site.memory[ExperimentLedger.NAME].replace(b'"minimum_cohort":2,', b"")
+    assert older != site.memory[ExperimentLedger.NAME]
+    site.memory[ExperimentLedger.NAME] = older
+    assert [entry.terms.minimum_cohort for entry in site.ledger()] == [2]
+
+
 def test_waiting_leaves_nothing_but_what_the_operator_is_shown() -> None:
     site = Site()
     site.ask(descriptor(training_seed=b"only for those who take part"))

@@ -30,6 +30,7 @@ def node(superlink: SuperLink, tmp_path: Path) -> Iterator[Node]:
         yield Node(superlink, processes)
 
 
+@pytest.mark.slow
 def test_every_message_gets_a_process_of_its_own_forked_from_the_runner(node: Node) -> None:
     first, second, failed, last = node.ask("tell", "tell", "raise", "tell")
 
@@ -49,12 +50,14 @@ def test_a_killed_courier_is_an_error_and_the_next_message_is_answered(node: Nod
     assert "a courier was killed (SIGKILL)" in node.log()
 
 
+@pytest.mark.slow
 def test_the_runner_ends_with_its_supernode(node: Node) -> None:
     os.kill(node.supernode, signal.SIGKILL)
 
     assert node.parent.wait(120) == 128 + signal.SIGKILL
 
 
+@pytest.mark.slow
 def test_supernode_and_couriers_end_with_their_runner(node: Node) -> None:
     courier = node.hanging_courier()
 
@@ -64,6 +67,7 @@ def test_supernode_and_couriers_end_with_their_runner(node: Node) -> None:
     wait_until(lambda: not is_alive(courier))
 
 
+@pytest.mark.slow
 def test_a_signal_lets_the_supernode_deactivate_its_node_and_leaves_no_courier(node: Node) -> None:
     courier = node.hanging_courier()
 
@@ -75,6 +79,7 @@ def test_a_signal_lets_the_supernode_deactivate_its_node_and_leaves_no_courier(n
     wait_until(lambda: not is_alive(courier))
 
 
+@pytest.mark.slow
 def test_a_runner_whose_parent_was_killed_ends_with_supernode_and_couriers(node: Node) -> None:
     courier = node.hanging_courier()
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from client_app.own_data import load_partition
 from protocol.descriptor import Descriptor
 from protocol.model_bytes import ModelState
 from tests.client_app.commands import feddc
-from tests.client_app.conftest import Enrolled
+from tests.client_app.conftest import ROOT, Enrolled
 
 # For the table of `enrolled`: three columns of numbers, two classes.
 AGREED: dict[str, Any] = {
@@ -127,6 +128,29 @@ def _wait_until_evaluated(kept: list[ModelFolder]) -> None:
     while not all(one.is_evaluated for one in kept):
         assert time.monotonic() < deadline
         time.sleep(0.2)
+
+
+def test_the_process_of_an_evaluation_is_as_closed_as_the_agents(
+    enrolled: Enrolled, tmp_path: Path
+) -> None:
+    """Patients are in its memory: not even another process of the agent's user may read it."""
+    found = tmp_path / "found"
+    is_dumpable = "ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)"
+    core = "resource.getrlimit(resource.RLIMIT_CORE)[1]"
+    (tmp_path / "sitecustomize.py").write_text(
+        "import atexit, ctypes, os, pathlib, resource\n"
+        f"values = lambda: f'{{{is_dumpable}}} {{{core}}} {{os.umask(0):o}}'\n"
+        f"atexit.register(lambda: pathlib.Path({str(found)!r}).write_text(values()))\n"
+    )
+    command = EvaluationRunner(enrolled.folder)._command
+    subprocess.run(
+        [*command, "hospital", "evaluate", "--help"],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    assert found.read_text() == "0 0 77"
 
 
 def test_a_failed_evaluation_is_logged_and_not_repeated(

@@ -177,6 +177,7 @@ def test_the_coordinators_text_adds_no_line(site: Site) -> None:
     assert r'mlp {"hidden":\n\n[4]}: 26 parameters' in shown
 
 
+@pytest.mark.slow
 def test_decisions_are_for_the_agents_user_alone_and_survive_its_restart(
     enrolled: Enrolled, serve: Serve
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from client_app.agent.process import harden_process
+from client_app.agent.hardening import harden_process
 from client_app.connect.agent_client import ask
 from protocol.messages import Hello, Introduction, decode_signed_reply, sign_request
 from tests.client_app.conftest import ROOT, Agent, Enrolled

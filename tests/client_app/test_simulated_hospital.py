@@ -176,6 +176,7 @@ def test_all_its_state_is_in_flowers_context() -> None:
         assert plain(answer(request, wandering)) == expected
 
 
+@pytest.mark.slow
 def test_another_process_continues_identically(tmp_path: Path) -> None:
     here, (first, second, third, _) = context(1), requests(1)
     answer(first, here)

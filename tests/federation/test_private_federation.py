@@ -26,6 +26,7 @@ def test_each_hospital_spends_the_target_although_an_agent_was_killed() -> None:
         outcome = study.ended(run)
         assert outcome.code == 0, outcome.errors
         assert outcome.result["untrained"] == {}
+        assert outcome.result["scheduled_epsilon"] == pytest.approx(8.0, rel=1e-3)
 
         for name in study.names:
             folder = str(study.hospital(name))

@@ -106,7 +106,13 @@ requests: st.SearchStrategy[Request] = st.one_of(
 )
 replies: st.SearchStrategy[Reply] = st.one_of(
     st.builds(Introduction, hospital=names, payload=payloads, audit=heads),
-    st.builds(Announcement, examples=st.none() | counts, payload=payloads, audit=heads),
+    st.builds(
+        Announcement,
+        examples=st.none() | counts,
+        publish=st.booleans(),
+        payload=payloads,
+        audit=heads,
+    ),
     st.builds(KeyShares, payload=payloads, audit=heads),
     st.builds(Ready, confirmation=hexadecimal, payload=payloads, audit=heads),
     st.builds(

@@ -33,6 +33,7 @@ def test_up_twice_says_so_and_starts_nothing(coordinator: Coordinator) -> None:
     assert background.running(coordinator.study) == before
 
 
+@pytest.mark.slow
 def test_a_killed_superlink_and_proxy_are_started_again(coordinator: Coordinator) -> None:
     before = background.running(coordinator.study)
     for part in PARTS:
@@ -54,6 +55,7 @@ def test_the_log_is_json_and_has_no_secret(coordinator: Coordinator) -> None:
     assert coordinator.study.identity_file.read_bytes().hex() not in text
 
 
+@pytest.mark.slow
 def test_a_killed_supervisor_leaves_nothing_and_up_works_again(
     nginx: str, new_coordinator: Callable[[], Coordinator]
 ) -> None:
@@ -71,6 +73,7 @@ def test_a_killed_supervisor_leaves_nothing_and_up_works_again(
     assert "was not up" in made.feddc("down").stdout
 
 
+@pytest.mark.slow
 def test_in_a_container_members_are_registered_too(
     new_coordinator: Callable[[], Coordinator],
 ) -> None:

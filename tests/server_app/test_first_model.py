@@ -73,6 +73,7 @@ def test_an_experiment_begins_with_the_model_it_was_given(study: Study, tmp_path
     assert list(study.experiments.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_what_the_evaluator_dies_of_is_in_a_file(study: Study) -> None:
     experiment = ExperimentFolder.create(study, SETTINGS)
     (experiment.folder / "settings.json").write_text("[")

@@ -17,7 +17,7 @@ from server_app.study.study_folder import Study
 from tests.processes import wait_until
 from tests.server_app.conftest import Coordinator
 
-pytestmark = pytest.mark.timing
+pytestmark = [pytest.mark.timing, pytest.mark.slow]
 
 
 def test_a_supernodes_poll_is_held_and_the_proxy_works_without_the_server(

@@ -22,7 +22,7 @@ from server_app.study.registration import control, register_members
 from tests.processes import children, is_alive, wait_until
 from tests.server_app.conftest import HOST, Coordinator
 
-pytestmark = pytest.mark.timing
+pytestmark = [pytest.mark.timing, pytest.mark.slow]
 
 
 class ConnectProxy:

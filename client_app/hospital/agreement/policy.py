@@ -73,6 +73,11 @@ class Policy(SettingsGroup):
         description="figures computed from patients that the coordinator may read: examples, loss, "
         "accuracy, held-out; each lets a hostile coordinator reconstruct patients",
     )
+    publish: bool = Field(
+        False,
+        description="let reports that the coordinator hands out show the figures of `metrics` "
+        "under this hospital's name; false: pooled with others only",
+    )
     metric_decimals: int = Field(3, ge=0, le=12, description="decimals that metrics are rounded to")
     minimum_held_out: int = Field(5, ge=1, description="fewest examples to evaluate on")
     maximum_fraction_per_recipient: Annotated[float, Field(ge=0, le=1)] = Field(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
 from client_app.hospital.agreement.agreed_experiment import AgreedExperiment
 from client_app.hospital.agreement.policy import Policy
@@ -39,26 +38,26 @@ class Spending:
             else:
                 reserved = _next_average(experiment, request)
         releases = leg_releases(settings, leg, average_scale=scale)
-        if not self._covers((*releases, *reserved)):
+        name = experiment.descriptor.experiment
+        if not self._covers((*releases, *reserved), name):
             return False
         spent = tuple((one.multiplier, one.sampling_rate, one.count) for one in releases)
-        self.ledger.charge(self.request, experiment.descriptor.experiment, request.leg, spent)
+        self.ledger.charge(self.request, name, request.leg, spent)
         return True
 
-    def epsilon(self) -> float:
-        """Return ε of all releases with noise, over all experiments."""
-        return total_epsilon(self.ledger.totals().everything, self.policy.delta)
+    def epsilon(self, experiment: str) -> float:
+        """Return ε of all releases with noise, over all experiments; `experiment` is under way."""
+        return total_epsilon(self.ledger.totals().everything(experiment), self.policy.delta)
 
-    def _covers(self, releases: Iterable[Release]) -> bool:
+    def _covers(self, releases: Iterable[Release], experiment: str) -> bool:
         if not self.policy.max_epsilon:
             return True
         more = tuple((one.multiplier, one.sampling_rate, one.count) for one in releases)
         spent = self.ledger.totals()
         if spent.request == self.request.hex():
             return True  # charged already, before an interruption
-        return total_epsilon((*spent.everything, *more), self.policy.delta) <= (
-            self.policy.max_epsilon
-        )
+        everything = (*spent.everything(experiment), *more)
+        return total_epsilon(everything, self.policy.delta) <= self.policy.max_epsilon
 
 
 def average_scale(experiment: AgreedExperiment, leg: int, rounds: Iterable[int]) -> float:
@@ -95,10 +94,4 @@ def _next_average(experiment: AgreedExperiment, request: TrainLeg) -> tuple[Rele
 
 def total_epsilon(spent: Iterable[Spent], delta: float) -> float:
     """Return ε of all releases with noise; those without have none and are counted apart."""
-    noised = tuple(sorted(entry for entry in spent if entry[0]))
-    return _epsilon(noised, delta)
-
-
-@lru_cache(maxsize=64)
-def _epsilon(spent: tuple[Spent, ...], delta: float) -> float:
-    return epsilon((Release(*entry) for entry in spent), delta)
+    return epsilon((Release(*entry) for entry in spent if entry[0]), delta)

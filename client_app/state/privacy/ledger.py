@@ -34,10 +34,13 @@ class Totals(BaseModel):
         spent = {**self.spent, line.experiment: _added(earlier, line.releases)}
         return Totals(lines=line.number, last=line.digest, request=line.request, spent=spent)
 
-    @property
-    def everything(self) -> tuple[Spent, ...]:
-        """The releases of all experiments."""
-        return _added((), (entry for entries in self.spent.values() for entry in entries))
+    def everything(self, last: str = "") -> tuple[Spent, ...]:
+        """Return the releases of all experiments, at the end those of the experiment `last`.
+
+        So what grows from leg to leg is at the end, and ε of the rest need not be composed again.
+        """
+        names = sorted(self.spent, key=lambda name: (name == last, name))
+        return tuple(entry for name in names for entry in self.spent[name])
 
 
 class PrivacyLedger:

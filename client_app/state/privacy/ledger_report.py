@@ -75,7 +75,7 @@ def read_ledger(folder: HospitalFolder, delta: float) -> LedgerReport:
         totals = totals.after(line)  # an interrupted request, or a restored store
     return LedgerReport(
         tuple(_cost(name, entries, delta) for name, entries in totals.spent.items()),
-        _epsilon(totals.everything, delta),
+        _epsilon(totals.everything(), delta),
         delta,
         totals.lines,
         problem,

@@ -9,17 +9,22 @@ from torch import Tensor
 from lab.engine.data import HospitalData
 from lab.engine.routes import Positions, Work
 from lab.engine.stack import Stack
+from lab.engine.threads import torch_threads
 from lab.engine.training_interface import Anchors, LegMetrics
 from learning import optimizers
 from learning.losses import losses_of, predictions
 from learning.stacked import StackedNetwork
 from learning.trainer import Network, optimizer_spec
 
-from .dense import DenseStack
+from .dense import DenseNetwork, DenseStack
 
 
 class Batched:
-    """Trains a stack of models with batched operations."""
+    """Trains a stack of models with batched operations, on one thread.
+
+    The operations are too short to be divided: two threads wait for each other longer than they
+    compute, most of all beside other work.
+    """
 
     def __init__(
         self, network: Network, stacked: StackedNetwork, stack: Stack, data: HospitalData
@@ -31,13 +36,14 @@ class Batched:
             0.0,
             0.0,
         )
-        self._dense = DenseStack.of(network.module, network.settings.loss)
+        self._dense = DenseNetwork.of(network.module, network.settings.loss)
         self._stack, self._data = stack, data
-        self._whole = _Models(stack)
+        self._whole = self._models(stack)
         self.state: dict[str, Tensor] = {}
 
     def train(self, work: Work, anchors: Anchors) -> LegMetrics:
-        parts = [self._train_together(work, members, anchors) for members in self._groups(work)]
+        with torch_threads(1):
+            parts = [self._train_together(work, members, anchors) for members in self._groups(work)]
         if len(parts) == 1:
             return parts[0]
         members = [part.members for part in parts if part.members is not None]
@@ -47,12 +53,15 @@ class Batched:
             np.concatenate(members),
         )
 
+    def _models(self, stack: Stack) -> "_Models":
+        return _Models(stack, self._dense)
+
     def _groups(self, work: Work) -> list[Positions]:
         """Split the work by batch size where BatchNorm forbids padding.
 
         Each group is sorted by first round, so that the hospitals of a round are its first ones.
         """
-        if not self._network.mixes_examples and _together(work):
+        if not self._network.mixes_examples and work.together:
             return [np.arange(len(work))]
         order = np.argsort(work.first_rounds, kind="stable")
         if not self._network.mixes_examples:
@@ -62,13 +71,13 @@ class Batched:
 
     def _train_together(self, work: Work, members: Positions, anchors: Anchors) -> LegMetrics:
         first_rounds = work.first_rounds[members]
-        if len(members) == len(self._whole) and first_rounds[0] == first_rounds[-1]:
+        if len(members) == self._whole.count and work.together:
             # In the order of the stack: gathering examples is cheaper than gathering models.
             members = np.argsort(work.slots)
             metrics = self._train(self._whole, work, members, first_rounds, anchors)
         else:
             rows = torch.from_numpy(work.slots[members]).to(self._data.labels.device)
-            models = _Models(self._stack.take(rows))
+            models = self._models(self._stack.take(rows))
             metrics = self._train(models, work, members, first_rounds, anchors)
             self._stack.put(rows, models.stack)
         return LegMetrics(*metrics, members)
@@ -90,7 +99,9 @@ class Batched:
             if now > active:  # more hospitals start in this round
                 active = now
                 here = hospitals[:active]
-                part = models if active == len(models) else _Models(models.stack.first(active))
+                part = (
+                    models if active == models.count else self._models(models.stack.first(active))
+                )
                 if self._dense is None:
                     self._network.load(part.parameters, part.stack.buffers)
                 pull = anchors.stacked(here) if self._settings.proximal_mu else None
@@ -117,11 +128,9 @@ class Batched:
     ) -> tuple[Tensor, Tensor]:
         features, labels = self._data.many(hospitals, round_)
         rate = self._settings.learning_rate_at(round_)
-        if self._dense is not None:
+        if models.dense is not None:
             fused = rate if self._plain_sgd and pull is None else None
-            outputs, losses, named = self._dense.step(
-                models.stack.parameters, features, labels, weights, fused
-            )
+            outputs, losses, named = models.dense.step(features, labels, weights, fused)
         else:
             outputs = self._network(features)
             losses = losses_of(self._settings.loss, outputs, labels, weights)
@@ -132,24 +141,20 @@ class Batched:
             _pull(named, models.stack.parameters, *pull, mu=self._settings.proximal_mu)
         if named:
             optimizers.step(self._spec, models.parameters, named, models.stack.optimizer, rate)
-        hits = (predictions(outputs.detach()) == labels).to(losses.dtype)
-        return losses.detach(), hits.mean(1) if weights is None else (hits * weights).sum(1)
-
-
-def _together(work: Work) -> bool:
-    """Return whether all hospitals of the work begin with the same round."""
-    return bool((work.first_rounds == work.first_rounds[0]).all())
+        hits = predictions(outputs.detach()) == labels
+        if weights is None:
+            return losses.detach(), hits.mean(1, dtype=losses.dtype)
+        return losses.detach(), (hits * weights).sum(1)
 
 
 class _Models:
-    """A stack, and its parameters as leaf tensors that require gradients."""
+    """A stack, its parameters as leaf tensors that require gradients, and its dense form."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, dense: DenseNetwork | None) -> None:
         self.stack = stack
+        self.dense = None if dense is None else DenseStack(dense, stack.parameters)
         self.parameters = {n: t.detach().requires_grad_() for n, t in stack.parameters.items()}
-
-    def __len__(self) -> int:
-        return len(next(iter(self.parameters.values())))
+        self.count = len(next(iter(self.parameters.values())))
 
 
 def _pull(

@@ -5,6 +5,8 @@ weights within the product that is its gradient.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,15 +15,16 @@ from torch.nn import functional
 from learning.losses import Loss
 
 
-class DenseStack:
-    """Computes outputs, losses and gradients of stacked networks of linear layers and ReLUs."""
+@dataclass(frozen=True)
+class DenseNetwork:
+    """The linear layers of a network, by name, with a ReLU between any two."""
 
-    def __init__(self, layers: list[str], loss: Loss) -> None:
-        self._layers, self._loss = layers, loss
+    layers: tuple[str, ...]
+    loss: Loss
 
     @staticmethod
-    def of(module: nn.Module, loss: Loss) -> "DenseStack | None":
-        """Return the stack's form of a network; None if it has other layers, or another order."""
+    def of(module: nn.Module, loss: Loss) -> "DenseNetwork | None":
+        """Return the layers of a network; None if it has other layers, or another order."""
         if type(module) is not nn.Sequential:
             return None
         layers: list[str] = []
@@ -38,12 +41,28 @@ class DenseStack:
                 case _:
                     return None
         trainable = all(parameter.requires_grad for parameter in module.parameters())
-        return DenseStack(layers, loss) if layers and not activated and trainable else None
+        if not layers or activated or not trainable:
+            return None
+        return DenseNetwork(tuple(layers), loss)
 
-    @torch.no_grad()
+
+class DenseStack:
+    """Computes outputs, losses and gradients of a stack of networks, or trains it with SGD.
+
+    `parameters` have a leading dimension for the model. They are read and changed in place.
+    """
+
+    def __init__(self, network: DenseNetwork, parameters: Mapping[str, Tensor]) -> None:
+        self._loss = network.loss
+        self._layers = []
+        for name in network.layers:
+            weight, bias = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
+            self._layers.append(
+                _Layer(name, weight, bias, weight.transpose(1, 2), bias.unsqueeze(1))
+            )
+
     def step(
         self,
-        parameters: Mapping[str, Tensor],
         features: Tensor,
         labels: Tensor,
         weights: Tensor | None,
@@ -54,12 +73,10 @@ class DenseStack:
         `weights` (models, examples) replace the mean where batches differ in size and are padded.
         """
         inputs = [features.flatten(2)]
-        for layer in self._layers:
-            columns = parameters[f"{layer}.weight"].transpose(1, 2)
-            bias = parameters[f"{layer}.bias"].unsqueeze(1)
-            outputs = torch.baddbmm(bias, inputs[-1], columns)
-            if layer != self._layers[-1]:
-                inputs.append(outputs.relu_())
+        *hidden, last = self._layers
+        for layer in hidden:
+            inputs.append(torch.baddbmm(layer.row, inputs[-1], layer.columns).relu_())
+        outputs = torch.baddbmm(last.row, inputs[-1], last.columns)
         each, gradient = self._losses(outputs, labels)
         if weights is None:
             losses = each.mean(1)
@@ -68,15 +85,14 @@ class DenseStack:
             losses = (each * weights).sum(1)
             gradient *= weights.unsqueeze(-1)
         gradients: dict[str, Tensor] = {}
-        for place in reversed(range(len(self._layers))):
-            weight, bias = (parameters[f"{self._layers[place]}.{n}"] for n in ("weight", "bias"))
+        for place, (name, weight, bias, *_) in reversed(list(enumerate(self._layers))):
             above, x = gradient, inputs[place]
             if place:  # before the weights change
                 gradient = torch.ops.aten.threshold_backward(torch.bmm(above, weight), x, 0)
             rows = above.transpose(1, 2)
             if sgd_rate is None:
-                gradients[f"{self._layers[place]}.weight"] = torch.bmm(rows, x)
-                gradients[f"{self._layers[place]}.bias"] = above.sum(1)
+                gradients[f"{name}.weight"] = torch.bmm(rows, x)
+                gradients[f"{name}.bias"] = above.sum(1)
             else:
                 weight.baddbmm_(rows, x, alpha=-sgd_rate)
                 bias.sub_(above.sum(1), alpha=sgd_rate)
@@ -92,5 +108,15 @@ class DenseStack:
         logarithms = torch.log_softmax(outputs, -1)
         each = -logarithms.gather(-1, places).squeeze(-1)
         gradient = logarithms.exp_()
-        gradient.scatter_add_(-1, places, gradient.new_full((), -1.0).expand(places.shape))
+        gradient.scatter_(-1, places, -1.0, reduce="add")
         return each, gradient
+
+
+class _Layer(NamedTuple):
+    """A linear layer of all models: its parameters, and views of them as the products take them."""
+
+    name: str
+    weight: Tensor
+    bias: Tensor
+    columns: Tensor
+    row: Tensor

@@ -7,18 +7,17 @@ from protocol.schedule import Ending
 from server_app.config.noise_target import with_noise
 from server_app.config.run_config import Settings
 
-DELTA = 1e-5
 
-
-def run_epsilon(settings: Settings, delta: float = DELTA) -> float | None:
+def run_epsilon(settings: Settings) -> float | None:
     """Return the ε of one patient, or of one hospital, over a whole run; None without a unit.
 
+    It is the ε at the δ of the setting `target-delta`.
     It holds against the coordinator and as many members as may collude in secure averaging; without
     noise shared in averages, against everybody.
     """
     if settings.training.privacy_unit == "none":
         return None
-    return epsilon(releases_of(with_computed_noise(settings)), delta)
+    return epsilon(releases_of(with_computed_noise(settings)), settings.algorithm.target_delta)
 
 
 def with_computed_noise(settings: Settings) -> Settings:

@@ -28,6 +28,13 @@ from lab.results.row import Row, rows_of
 from lab.results.statistics import Spread
 
 Styles = dict[str, tuple[str, str]]
+# More curves than this hide each other.
+_MOST = 5
+# The methods of the plot, the most important first, by the beginning of their names.
+_RANKED = (
+    *("feddc", "fedavg-b", "fedavg-1", "radon-b", "radon-1"),
+    *("feddc-", "daisy", "central", "sgd"),
+)
 # Distance in points above the measured values from which the paper's levels get their own strip.
 _FAR = 8
 
@@ -98,9 +105,11 @@ def _against_cost(title: str, metric: str, rows: list[Row], curves: Curves, path
     """Draw test accuracy against the number of aggregations, and against the models sent."""
     figure = Figure(figsize=(10, 5.8), dpi=120, layout="constrained")
     senders = {row.method for row in rows if row.messages}
-    panels, above = _panels(figure, rows, [c for c in _main(curves) if c["method"] in senders])
+    panels, above = _panels(
+        figure, rows, [c for c in main_curves(curves) if c["method"] in senders]
+    )
     styles = dict(styled(rows))
-    for curve in _main(curves):
+    for curve in main_curves(curves):
         row = next(row for row in rows if row.method == curve["method"])
         colour, marker = styles[row.method]
         if not row.messages:
@@ -126,10 +135,16 @@ def _against_cost(title: str, metric: str, rows: list[Row], curves: Curves, path
     return path
 
 
-def _main(curves: Curves) -> Curves:
-    """Return the methods that fit into one readable plot; the table has all of them."""
-    wanted = ("feddc", "fedavg", "radon", "daisy", "central", "sgd")
-    return [curve for curve in curves if curve["method"].startswith(wanted)]
+def main_curves(curves: Curves) -> Curves:
+    """Return the five methods that matter most, in their order; the table has all of them."""
+    names = [curve["method"] for curve in curves]
+    ranked = sorted((name for name in names if name.startswith(_RANKED)), key=_rank)
+    return [curve for curve in curves if curve["method"] in ranked[:_MOST]]
+
+
+def _rank(method: str) -> int:
+    exact = [place for place, name in enumerate(_RANKED) if name == method]
+    return (exact or [place for place, name in enumerate(_RANKED) if method.startswith(name)])[-1]
 
 
 def _panels(figure: Figure, rows: list[Row], curves: Curves) -> tuple[list[Axes], list[Axes]]:

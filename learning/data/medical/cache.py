@@ -86,13 +86,15 @@ class ImageCache:
         if self._folder is None:
             return
         try:
-            if not self._folder.is_dir():
-                files.make_folder(self._folder.parent)
-                files.make_folder(self._folder)
+            for folder in (self._folder.parent, self._folder):
+                if not folder.is_dir():
+                    files.make_folder(folder)
+                    files.give_to_owner(folder)
             with files.replacing(self._folder / name, durable=False) as draft:
                 descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(content)
+                files.give_to_owner(draft)
         except OSError as error:
             _log.warning("%s: images are not cached (%s)", self._folder, error.strerror)
             self._folder = None

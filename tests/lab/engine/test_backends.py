@@ -1,7 +1,9 @@
 """The fastest backend is found by measuring, and can be requested by name."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ import torch
 from PIL import Image
 from torch import nn
 
-from lab.engine import run
+from lab.engine import Backend, run
+from lab.engine.backends.batched import Batched
+from lab.engine.backends.looped import Looped
 from learning.models import registry
 from learning.models.interface import Model
 from server_app.config.run_config import Settings
@@ -27,6 +31,28 @@ def test_the_way_that_was_found_gives_the_same_model_when_it_is_named() -> None:
     named = run(settings, backend=found.backend)
     assert named.backend == found.backend
     assert named.model.to_bytes() == found.model.to_bytes()
+
+
+@pytest.mark.parametrize(("backend", "threads"), [("batched", 1), ("loop", 2)])
+def test_batched_operations_are_too_short_for_several_threads(
+    backend: Backend, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: set[int] = set()
+    before = torch.get_num_threads()
+
+    def step_seen(original: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*arguments: Any) -> Any:
+            used.add(torch.get_num_threads())
+            return original(*arguments)
+
+        return step
+
+    monkeypatch.setattr(Batched, "_step", step_seen(Batched._step))
+    monkeypatch.setattr(Looped, "_train", step_seen(Looped._train))
+    settings = Settings.from_run_config(QUICK | {"threads": 2}, source="test")
+    run(settings, backend=backend, workers=1)
+    assert used == {threads}
+    assert torch.get_num_threads() == before
 
 
 class _Particular(nn.Module):

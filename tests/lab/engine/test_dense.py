@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from lab.engine.backends.dense import DenseStack
+from lab.engine.backends.dense import DenseNetwork, DenseStack
 from learning.losses import Loss, loss_of
 from learning.models import build
 
@@ -40,10 +40,10 @@ def test_a_step_is_that_of_each_model_alone(
         name: torch.stack([dict(network.named_parameters())[name].detach() for network in networks])
         for name, _ in networks[0].named_parameters()
     }
-    dense = DenseStack.of(networks[0], loss)
+    dense = DenseNetwork.of(networks[0], loss)
     assert dense is not None
     rate = 0.3 if fused else None
-    _, losses, gradients = dense.step(stack, features, labels, weights, rate)
+    _, losses, gradients = DenseStack(dense, stack).step(features, labels, weights, rate)
     for row, (network, size) in enumerate(zip(networks, sizes, strict=True)):
         alone = loss_of(loss, network(features[row, :size]), labels[row, :size])
         assert losses[row].item() == pytest.approx(alone.item(), rel=1e-12)
@@ -66,4 +66,4 @@ def test_a_step_is_that_of_each_model_alone(
     ],
 )
 def test_other_networks_are_left_to_autograd(network: nn.Module) -> None:
-    assert DenseStack.of(network, "cross-entropy") is None
+    assert DenseNetwork.of(network, "cross-entropy") is None

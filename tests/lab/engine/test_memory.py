@@ -33,6 +33,7 @@ print(resident() - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's settings")
+@pytest.mark.slow
 def test_what_a_step_frees_is_there_for_the_next_and_nothing_is_taken_in_advance() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CODE], capture_output=True, text=True, check=True, timeout=300

@@ -29,6 +29,16 @@ def test_multipliers_are_the_smallest_for_their_epsilon(variant: str) -> None:
     assert 7.99 < spent <= 8
 
 
+def test_epsilon_is_that_of_the_setting_target_delta() -> None:
+    plan = SweepPlan(Request(load_experiment("privacy"), "laptop"))
+    (cell,) = [cell for cell in plan.cells if cell.variant.label == "patient, local noise"]
+    settings = plan.final(cell, 0, plan.rates(cell)[0]).settings
+    usual, stricter = (run_epsilon(settings.replace(target_delta=delta)) for delta in (1e-5, 1e-7))
+    assert usual is not None
+    assert stricter is not None
+    assert run_epsilon(settings) == usual < stricter
+
+
 def test_the_published_results_reach_the_aims_and_say_what_they_cost() -> None:
     rows = {(row["variant"], row["method"]): row for row in json.loads(RESULTS.read_text())["rows"]}
     for key, aim in AIMS.items():

@@ -49,6 +49,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timing
+@pytest.mark.slow
 def test_a_run_gives_its_summary_and_leaves_nothing_behind(
     tmp_path: Path, temporary: Path, stub: None
 ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from lab.results.plots.communication_plot import draw
+from lab.results.plots.communication_plot import draw, main_curves
 from lab.results.plots.curves import curves
 from lab.results.plots.plot_style import limits
 from lab.results.plots.variant_plot import over_variants
@@ -70,6 +70,25 @@ def test_plots_have_axes_units_legend_task_and_the_papers_level(
     for figure in drawn.values():
         assert figure.legends
         assert "breast-cancer, 4 hospitals, 6 examples each, 6 rounds" in figure.get_suptitle()
+
+
+@pytest.mark.parametrize(
+    ("methods", "kept"),
+    [
+        (
+            "feddc daisy-chaining fedavg-1 fedavg-b fedprox fedadam fedyogi sgd central",
+            "feddc daisy-chaining fedavg-1 fedavg-b central",
+        ),
+        (
+            "feddc daisy-chaining radon-1 radon-b feddc-mean fedavg-1 fedavg-b sgd central",
+            "feddc radon-1 radon-b fedavg-1 fedavg-b",
+        ),
+        ("feddc feddc-fedprox fedavg-b fedprox", "feddc feddc-fedprox fedavg-b"),
+    ],
+)
+def test_communication_is_shown_of_five_methods_at_most(methods: str, kept: str) -> None:
+    shown = main_curves([{"method": method} for method in methods.split()])
+    assert [curve["method"] for curve in shown] == kept.split()
 
 
 def test_levels_far_above_what_was_measured_leave_it_its_room(

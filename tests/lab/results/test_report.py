@@ -8,15 +8,22 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from lab.commands.report_command import README_CURVES, README_PLOT, pages, report
+from lab.commands.report_command import (
+    README_CURVES,
+    README_PLOT,
+    older_streams,
+    pages,
+    report,
+)
 from lab.experiments import ExperimentError
 from lab.results.ablation_blocks import with_blocks
-from lab.results.findings import findings
+from lab.results.findings import counts, findings
 from lab.results.page import page
 from lab.results.plots.curves import curves
 from lab.results.plots.readme_plot import EXPERIMENT as README_EXPERIMENT
 from lab.results.plots.readme_plot import METHODS, digest
 from lab.results.result import results
+from lab.results.table import gain_lines
 from lab.sweep import Request, RunFolder
 from tests.lab.conftest import tiny
 from tests.lab.results.test_results import finished
@@ -88,6 +95,39 @@ def test_a_lead_that_turns_late_in_training_has_no_verdict() -> None:
     (finding,) = findings(results)
     assert "ahead at the end, but not stable" in finding
     assert finding.endswith("no verdict, it depends on the rounds.")
+
+
+def test_a_lead_that_turns_late_counts_for_nothing_also_in_the_terminal() -> None:
+    results = some_results(feddc=(0.90, 0.91, 0.90), fedavg_1=(0.88,) * 3)
+    assert "Against FedAvg(1), of 1 comparisons: ahead in 1" in "".join(counts([results]))
+    results["gains"][0]["stable"] = False
+    said = "Against FedAvg(1), of 1 comparisons: ahead in 0, undecided in 1"
+    assert said in "".join(counts([results]))
+    assert "ahead at the end, but not stable" in gain_lines(results)[0]
+
+
+def test_each_comparison_has_both_accuracies_in_the_papers_units() -> None:
+    results = some_results(feddc=(0.90, 0.91, 0.90), fedavg_1=(0.88,) * 3)
+    papers = {"feddc": (90, 0.5), "fedavg-1": (87.5, None)}
+    for row in results["rows"]:
+        if row["method"] in papers:
+            row["paper"], row["paper_deviation"] = papers[row["method"]]
+    (finding,) = findings(results)
+    assert ", 90.3 ± 0.7 against 88.0 ± 0.0 (in the paper 90 ± 0.5 against 87.5): " in finding
+
+
+def test_results_of_older_random_streams_are_named() -> None:
+    now = some_results(feddc=(0.90, 0.91, 0.90), fedavg_1=(0.88,) * 3)
+    before = {name: value for name, value in now.items() if name != "streams"}
+    assert older_streams([now]) == []
+    assert older_streams([now, before]) == [now["experiment"]]
+
+
+def test_the_column_of_epsilon_says_its_delta() -> None:
+    results = some_results(feddc=(0.90, 0.91, 0.90), fedavg_1=(0.88,) * 3)
+    assert "ε at δ" not in page([results])
+    results["rows"][0] |= {"epsilon": 2.0, "delta": 1e-6}
+    assert "| ε at δ = 1e-06 |" in page([results])
 
 
 def test_a_verdict_by_balanced_accuracy_says_so() -> None:

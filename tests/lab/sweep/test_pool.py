@@ -39,6 +39,7 @@ class Killer(Quiet):
             multiprocessing.active_children()[-1].kill()
 
 
+@pytest.mark.slow
 def test_a_process_killed_from_outside_ends_the_sweep_and_what_is_done_is_kept(
     tmp_path: Path,
 ) -> None:

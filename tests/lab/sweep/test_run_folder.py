@@ -87,6 +87,7 @@ def test_damaged_folders_are_passed_over(tmp_path: Path, monkeypatch: pytest.Mon
     assert RunFolder.for_request(REQUEST).path == whole.path
 
 
+@pytest.mark.slow
 def test_a_folder_in_use_is_refused_with_the_process_that_has_it(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()

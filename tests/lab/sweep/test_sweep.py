@@ -7,6 +7,7 @@ import pytest
 from lab.experiments import ExperimentError
 from lab.sweep import Record, Request, RunFolder, Stopped, sweep
 from lab.sweep.pool import SweepFailed
+from lab.sweep.sweep import divided
 from lab.sweep.train_trial import train
 from learning.metrics import Metrics
 from tests.lab.conftest import Quiet, plan, tiny
@@ -19,6 +20,23 @@ def never() -> bool:
 def held_out(accuracy: float) -> Record:
     metrics = Metrics(0.0, accuracy, 1 - accuracy)
     return Record("", "any", 0, 0.1, "done", held_out=metrics, clients_held_out=metrics)
+
+
+@pytest.mark.parametrize(
+    ("cores", "trainings", "workers", "expected"),
+    [
+        (2, 100, None, (2, 1)),
+        (2, 1, None, (1, 2)),
+        (8, 3, None, (3, 2)),
+        (8, 100, 2, (2, 4)),
+        (2, 100, 4, (4, 1)),
+        (2, 0, None, (1, 2)),
+    ],
+)
+def test_cores_are_used_by_processes_first_and_by_loops_where_some_are_left(
+    cores: int, trainings: int, workers: int | None, expected: tuple[int, int]
+) -> None:
+    assert divided(cores, trainings, workers) == expected
 
 
 def test_candidates_are_tried_on_the_first_seed_and_reported_without_training_again(
@@ -92,6 +110,7 @@ def test_a_stopped_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_processes_train_what_one_process_does(tmp_path: Path, quiet: Quiet) -> None:
     ours = plan(methods=["feddc", "fedavg-b"], laptop={"seeds": 1})
     alone = sweep(ours, RunFolder(tmp_path / "a"), watcher=Quiet(), stop=never, workers=1)

@@ -72,6 +72,7 @@ def test_a_zip_of_jpegs_is_read_sorted_by_name(tmp_path: Path) -> None:
     assert cifar.train.features[0, :, 16, 16] == pytest.approx(red, abs=0.05)
 
 
+@pytest.mark.slow
 def test_real_zip_holds_the_images_pil_sees(real_data: Callable[[str], Path]) -> None:
     folder = real_data("cifar10")
     cifar = read(folder)

@@ -244,7 +244,8 @@ def implausible() -> dict[str, tuple[int, int]]:
     return {
         "a weight of one more": (-after_weight - 1, 1),
         "a norm beyond all bounds": (-after_weight, 2**62),
-        "a figure of some members only": (-after_weight + 1, -1),
+        "a figure of more than all members": (-after_weight + 1, 1),
+        "a figure of fewer than none": (-after_weight + 1, -4),
         "a buffer beyond all bounds": (0, 2**62),
     }
 
@@ -263,6 +264,18 @@ def test_an_implausible_sum_is_refused(what: str) -> None:
 
     with pytest.raises(SecureSumError):
         form.decode(total, 3)
+
+
+def test_a_figure_that_not_all_members_add_is_left_out() -> None:
+    """The policy of one may have become stricter during the experiment."""
+    model = make_model(3)
+    form = form_for(model, 4)
+    total = form.zeros()
+    for figures in ({"loss": 0.5, "accuracy": 0.25}, {"accuracy": 0.25}):
+        total.add(form.encode(model, figures=figures))
+    mean = form.decode(total, 2)
+    assert mean.figures == {"accuracy": 0.25}
+    assert mean.weight == 2
 
 
 def test_a_vector_of_another_length_is_refused() -> None:

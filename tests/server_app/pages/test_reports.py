@@ -153,6 +153,17 @@ def test_hospitals_that_publish_are_in_the_forest_plot_and_others_are_not(folder
     assert len(coordinator_view(run)["forest"]["rows"]) == 4
 
 
+def test_a_row_that_would_give_another_hospital_away_is_not_published(folder: Path) -> None:
+    """Two of four publish: the mean of all would tell the sum of the other two."""
+    run = RunRecord.read(folder)
+    for name in HOSPITALS[:2]:
+        run.history.hospitals[name].publishes = True
+    assert public_view(run)["forest"] is None
+    for name in HOSPITALS[2:]:
+        run.history.hospitals[name].publishes = True
+    assert len(public_view(run)["forest"]["rows"]) == 4
+
+
 def test_why_a_run_failed_is_for_the_coordinator_because_it_names_hospitals(folder: Path) -> None:
     end = {"status": "failed", "reason": "Anna-canary did not answer"}
     public, private = write_reports(folder, end=end)
