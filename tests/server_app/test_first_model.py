@@ -74,6 +74,23 @@ def test_an_experiment_begins_with_the_model_it_was_given(study: Study, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.slow  # two processes import torch
+def test_the_evaluator_tells_what_the_schedule_costs(study: Study) -> None:
+    private: dict[str, Any] = {
+        "privacy-unit": "patient",
+        "nominal-patients": 8,
+        "batch-size": 0,
+        "target-epsilon": 3.0,
+        "rounds": 4,
+        "daisy-period": 1,
+        "aggregation-period": 2,
+    }
+    experiment = ExperimentFolder.create(study, SETTINGS | private)
+    with EvaluatorProcess(experiment.folder, 3) as evaluator:
+        assert list(evaluator.epsilon) == [1, 2, 3, 4]
+        assert evaluator.epsilon[4] == pytest.approx(3.0, rel=1e-3)
+
+
 def test_what_the_evaluator_dies_of_is_in_a_file(study: Study) -> None:
     experiment = ExperimentFolder.create(study, SETTINGS)
     (experiment.folder / "settings.json").write_text("[")
