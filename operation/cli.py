@@ -41,6 +41,11 @@ ENTRIES = {
     "sealing": Entry(
         "Seal the hand-overs of your own Flower app.", "client_app.cli.sealing_commands:app"
     ),
+    "docs": Entry(
+        "Show the documentation of this version; nothing is downloaded.",
+        "operation.command_line.docs_command:docs",
+        "feddc docs hospital",
+    ),
 }
 
 

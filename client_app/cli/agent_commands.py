@@ -10,7 +10,7 @@ from operation import terminal
 from operation.log_lines import LineLimit, TimedLine
 from operation.terminal import console, echo, fail
 
-from .shared import DEFAULT_FOLDER, Folder, exit_on_error
+from .shared import DEFAULT_FOLDER, Folder, exit_on_error, require_folder
 
 _LOG_LINES_PER_MINUTE = 600
 
@@ -83,6 +83,7 @@ def audit(
     from client_app.hospital_folder import HospitalFolder
     from client_app.state.audit_report import audit_table, models_sent, read_audit
 
+    require_folder(folder)
     with exit_on_error():
         lines, verdict = read_audit(HospitalFolder(folder))
     if json_output:

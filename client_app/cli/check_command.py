@@ -8,7 +8,7 @@ import typer
 
 from operation.terminal import echo, fail
 
-from .shared import DEFAULT_FOLDER, Folder, exit_on_error
+from .shared import DEFAULT_FOLDER, Folder, exit_on_error, require_folder
 
 if TYPE_CHECKING:
     from client_app.hospital_folder import HospitalFolder
@@ -68,6 +68,7 @@ def status(folder: Folder = DEFAULT_FOLDER, json_output: Json = False) -> None:
     from client_app.check.status import status_text
     from client_app.hospital_folder import HospitalFolder
 
+    require_folder(folder)
     with exit_on_error():
         here = found(HospitalFolder(folder))
     echo(json.dumps(here) if json_output else status_text(here))

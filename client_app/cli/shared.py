@@ -23,6 +23,12 @@ DEFAULT_FOLDER = Path("hospital")
 _MOST_PROBLEMS = 20
 
 
+def require_folder(folder: Path) -> None:
+    """Exit if there is no such folder: an empty answer would look like a good one."""
+    if not folder.is_dir():
+        fail(2, f"{folder}: no such folder; name the hospital's with --folder or FEDDC_HOSPITAL")
+
+
 @contextmanager
 def exit_on_error() -> Iterator[None]:
     """Print an expected error of a hospital's command and exit.

@@ -53,7 +53,7 @@ RUNNING_STUDY = [
     "hospital reject",
     "coordinator down",
 ]
-AT_ONCE = ["lab list", "lab bound", "lab advise", "lab data", "sealing key"]
+AT_ONCE = ["docs", "lab list", "lab bound", "lab advise", "lab data", "sealing key"]
 ON_RUNS = ["lab compare", "lab page", "lab export"]
 MINUTES = ["simulate", "lab run", "lab demo", "lab attack"]
 PAGES = ["lab dashboard", "coordinator dashboard"]
