@@ -229,7 +229,9 @@ def test_examples_of_a_running_study() -> None:
 def _enrol_and_start(screens: Screens) -> None:
     coordinator = screens.place("coordinator")
     screens.run("coordinator init", "coordinator")
-    (coordinator / "study" / "settings.toml").write_text(TASK, encoding="utf-8")
+    # A SuperNode may drop its reply to a run that was stopped meanwhile: ask again soon.
+    settings = f"{TASK}leg-timeout = 60\n"
+    (coordinator / "study" / "settings.toml").write_text(settings, encoding="utf-8")
     for number, name in enumerate(HOSPITALS):
         screens.run("hospital init", name)
         put_data(screens.place(name) / "hospital" / "data", number)
