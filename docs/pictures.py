@@ -67,8 +67,6 @@ def take(pages: dict[str, str]) -> None:
             page.wait_for_timeout(500)  # until the curves are drawn
             if name == "report-coordinator":
                 page.get_by_text("Chains since").last.scroll_into_view_if_needed()
-                    "Chains since the last two aggregations"
-                ).last.scroll_into_view_if_needed()
             page.screenshot(path=str(PICTURES / f"{name}.png"))
         browser.close()
 
