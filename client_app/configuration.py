@@ -48,7 +48,7 @@ class DataSection(LocalSettings):
     )
     classes: list[str] = Field(
         default=[],
-        description="csv, image-folder: the study's classes in order; empty: as found in the data",
+        description="csv, image-folder: the study's classes in order, if it has no codebook",
     )
     standardise: bool = Field(
         True, description="csv: scale to mean 0, deviation 1; false if the study agreed on a scale"

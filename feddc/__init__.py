@@ -14,7 +14,7 @@ from feddc._shadowing import check_packages
 if TYPE_CHECKING:
     from client_app.sealing_mod import sealing_mod
     from lab.notebook import comparison as lab
-    from lab.notebook.simulate import open_run, simulate
+    from lab.notebook.single_run import open_run, simulate
     from strategies import FedDC, GeometricMedian, RadonPoint, ScheduleOptions, SealedStudy
 
 __all__ = [
@@ -31,9 +31,9 @@ __all__ = [
 
 _MODULES = dict.fromkeys(__all__, "strategies") | {
     "lab": "lab.notebook.comparison",
-    "open_run": "lab.notebook.simulate",
+    "open_run": "lab.notebook.single_run",
     "sealing_mod": "client_app.sealing_mod",
-    "simulate": "lab.notebook.simulate",
+    "simulate": "lab.notebook.single_run",
 }
 
 check_packages()

@@ -18,14 +18,10 @@ _DRAWS_AT_ONCE = 2 * 10**6
 
 @dataclass(frozen=True)
 class SimulatedProbability:
-    """A probability estimated from independent runs, and its standard error."""
+    """A probability estimated from so many independent runs."""
 
     value: float
     runs: int
-
-    @property
-    def standard_error(self) -> float:
-        return float(np.sqrt(self.value * (1 - self.value) / self.runs))
 
 
 def distinct_hospitals(hospitals: int, legs: int) -> NDArray[np.float64]:

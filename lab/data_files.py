@@ -36,7 +36,7 @@ def part(name: str, count: int) -> str:
     return "" if count == complete else f"part: {count:,} of {complete:,}"
 
 
-def counted(name: str, folder: Path | None) -> tuple[int, int] | None:
+def count_examples(name: str, folder: Path | None) -> tuple[int, int] | None:
     """Count training and test examples without reading them; None where that is not possible."""
     if folder is None:
         return None

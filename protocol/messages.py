@@ -302,9 +302,8 @@ class Refusal(_Reply):
     code: RefusalCode
 
 
-Request = (
-    Hello
-    | SetUp
+ExperimentRequest = (
+    SetUp
     | ExchangeKeyShares
     | OpenKeyShares
     | TrainLeg
@@ -314,6 +313,7 @@ Request = (
     | EvaluateFinal
     | Close
 )
+Request = Hello | ExperimentRequest
 Reply = (
     Introduction
     | Announcement

@@ -101,7 +101,7 @@ def _hospital(
     import torch  # takes seconds: imported after the store was opened without errors
 
     from client_app.hospital.hospital import Hospital
-    from client_app.own_data import load_partition
+    from client_app.hospital_data import load_partition
 
     data = configuration.data
     torch.set_num_threads(data.threads)

@@ -7,8 +7,8 @@ from shlex import quote
 
 from client_app.configuration import Configuration
 from client_app.connect.agent_client import AgentUnreachable, health
+from client_app.hospital_data import load_partition
 from client_app.hospital_folder import FolderError, HospitalFolder
-from client_app.own_data import load_partition
 from client_app.state.asked_experiments import asked_experiments
 from client_app.state.held_out_file import HeldOutError
 from client_app.state.sqlite_store import SqliteStore

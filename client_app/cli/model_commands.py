@@ -44,7 +44,7 @@ def evaluate(
         models = FinalModels(place.models)
         # Imported only now: torch takes seconds.
         from client_app.final_models.evaluation import evaluate_model
-        from client_app.own_data import load_partition
+        from client_app.hospital_data import load_partition
 
         if experiment is not None:
             chosen = [models.find(experiment)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from operation import files
-from operation.flower.text import DONE, RECEIVED
+from operation.flower.options_and_logs import DONE, RECEIVED
 
 FILE_NAME = "messages.json"
 _MOST_CHARACTERS = 1000

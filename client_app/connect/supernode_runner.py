@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from operation.clock import Clock
-from operation.flower.text import SECRET_OPTION
+from operation.flower.options_and_logs import SECRET_OPTION
 from operation.processes import signals
 from operation.processes.secret_pipe import secret_pipe
 

@@ -8,7 +8,7 @@ receives nothing more until it is restarted.
 import math
 
 from operation.clock import Clock
-from operation.flower.text import DONE, RECEIVED, REPLYING
+from operation.flower.options_and_logs import DONE, RECEIVED, REPLYING
 
 # Flower itself answers for a courier that was killed with its message, after 60 s.
 STUCK_SECONDS = 90.0

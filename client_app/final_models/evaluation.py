@@ -14,8 +14,8 @@ from scipy.stats import binomtest
 
 from learning.data import Examples, Partition
 from learning.evaluation import HeldOutEvaluation, evaluate_predictions
-from learning.evaluation.held_out import predicted_classes
-from learning.evaluation.text import evaluation_text
+from learning.evaluation.evaluation_text import evaluation_text
+from learning.evaluation.held_out_evaluation import predicted_classes
 
 from .model_folder import EVALUATION, EVALUATION_TEXT, PENDING, ModelFolder
 from .saved_network import SavedNetwork
@@ -25,7 +25,7 @@ _SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Disagreement:
     """On how many held-out examples only one of the two models is right.
 
     `p_value` is that of McNemar's exact test: how often chance alone makes such a difference.
@@ -61,20 +61,20 @@ def evaluate_model(folder: ModelFolder, partition: Partition, *, device: str, al
 
 def compare(
     study: NDArray[np.float64], alone: NDArray[np.float64], held_out: Examples
-) -> Comparison:
+) -> Disagreement:
     """Compare two models' predictions for the same examples."""
     first, second = (predicted_classes(one) == held_out.labels for one in (study, alone))
     only_study, only_alone = int((first & ~second).sum()), int((second & ~first).sum())
     differing = only_study + only_alone
     p_value = float(binomtest(only_study, differing).pvalue) if differing else 1.0
-    return Comparison(only_study, only_alone, p_value)
+    return Disagreement(only_study, only_alone, p_value)
 
 
 def _write(
     folder: ModelFolder,
     study: HeldOutEvaluation,
     alone: HeldOutEvaluation | None = None,
-    comparison: Comparison | None = None,
+    comparison: Disagreement | None = None,
     *,
     missing: str = "",
 ) -> str:
@@ -102,7 +102,7 @@ def _write(
     return text
 
 
-def _verdict(found: Comparison) -> str:
+def _verdict(found: Disagreement) -> str:
     counts = (
         f"Right with the study's model only: {found.only_study}; with the model trained alone "
         f"only: {found.only_alone} (p = {found.p_value:.2g})."

@@ -17,7 +17,7 @@ from client_app.hospital_folder import FolderError
 from learning.data import DataError
 from learning.data.inputs import Inputs, read_images_of, read_rows_of
 from learning.data.tables.local_columns import LocalColumns
-from learning.evaluation.held_out import predicted_classes
+from learning.evaluation.held_out_evaluation import predicted_classes
 from operation.terminal import console, echo
 from protocol.codebook import Codebook, CodebookError, Images
 

@@ -33,6 +33,7 @@ from protocol.messages import (
     Closed,
     EvaluateFinal,
     ExchangeKeyShares,
+    ExperimentRequest,
     Hello,
     Introduction,
     Masked,
@@ -63,7 +64,7 @@ from .agreement.agreed_experiment import AgreedExperiment, Agreement
 from .agreement.approval import ApprovalCheck
 from .agreement.policy import Policy
 from .agreement.terms import terms_of
-from .closing import evaluate_final
+from .closing_sum import evaluate_final
 from .figures import allowed_figures
 from .final_model import keep_final_model, remember_first_model
 from .leg import serve_leg
@@ -321,17 +322,7 @@ class Hospital:
             ),
         )
 
-    def _experiment(
-        self,
-        request: ExchangeKeyShares
-        | OpenKeyShares
-        | TrainLeg
-        | SignSurvivors
-        | Reveal
-        | Vouch
-        | EvaluateFinal
-        | Close,
-    ) -> AgreedExperiment:
+    def _experiment(self, request: ExperimentRequest) -> AgreedExperiment:
         """Return the experiment of a request, with the roster of its generation."""
         store = store_of(request, self._store)
         agreed, roster = store.descriptor, store.roster

@@ -15,8 +15,8 @@ from typing import Any
 from safetensors.numpy import load
 
 from client_app.configuration import Configuration
+from client_app.hospital_data import load_partition
 from client_app.hospital_folder import HospitalFolder
-from client_app.own_data import load_partition
 from learning.settings import TrainingSettings
 from learning.trainer import Network, TaskSpec, Trainer
 from protocol.randomness import SEED_BYTES, TrainingStreams, shared_init_seed

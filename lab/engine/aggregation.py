@@ -1,10 +1,10 @@
 """Aggregation legs: pass the models of the stack to a Flower strategy and return its aggregate."""
 
 import gc
-import logging
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from logging import WARNING
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor
 from lab.flower.in_process import InProcessGrid
 from learning.settings import TrainingSettings
 from operation.config import Scalar
+from operation.flower.logger import only_from
 from protocol.model_bytes import Arrays, ModelState
 from strategies.aggregators.geometric_median import GeometricMedian
 from strategies.aggregators.radon import RadonPoint
@@ -148,12 +149,12 @@ class Aggregation:
                 )
             ]
             self.one_by_one = False
-        with _quiet_flower():
+        with _inside_flower():
             return self.wrapped.aggregate(contributions)[0]
 
     def _configure(self, hospitals: Positions) -> ConfigRecord:
         nodes = [cohort_node(Position(hospital)) for hospital in hospitals.tolist()]
-        with _quiet_flower():
+        with _inside_flower():
             agreed = self.wrapped.configure(nodes, self._config, self._grid)
         if getattr(self, "agreed", agreed) != agreed:
             raise ValueError(
@@ -178,21 +179,21 @@ class Aggregation:
 
 
 @contextmanager
-def _quiet_flower() -> Iterator[None]:
+def _inside_flower() -> Iterator[None]:
     """Suppress Flower's two log lines per aggregation and make its garbage collections cheap.
 
     Some strategies call `gc.collect` for every model, which takes a fifth of a second with all of
     torch's objects. Frozen objects are skipped.
     """
-    logger = logging.getLogger("flwr")
-    level = logger.level
-    logger.setLevel(max(level, logging.WARNING))
-    gc.freeze()
+    is_frozen = gc.get_freeze_count() > 0  # by the program, which would not want it undone
+    if not is_frozen:
+        gc.freeze()
     try:
-        yield
+        with only_from(WARNING):
+            yield
     finally:
-        gc.unfreeze()
-        logger.setLevel(level)
+        if not is_frozen:
+            gc.unfreeze()
 
 
 def _is_finite(model: ModelState) -> bool:

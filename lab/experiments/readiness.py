@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from lab.data_files import counted, part
+from lab.data_files import count_examples, part
 from lab.experiments.definition import Experiment, ExperimentError, PresetName
 from learning.data.sources import SOURCES, default_folder
 from server_app.config.run_config import Settings
@@ -11,7 +11,7 @@ READY = "ready"
 
 
 def state(experiment: Experiment) -> str:
-    """Describe whether the experiment can run here; files are counted, not read."""
+    """Describe whether the experiment can run here; files are count_examples, not read."""
     if experiment.needs:
         return experiment.needs
     presets = [name for name in get_args(PresetName) if getattr(experiment, name) is not None]
@@ -58,7 +58,7 @@ def missing(experiment: Experiment, preset: PresetName) -> str:
 def _lack(experiment: Experiment, preset: PresetName) -> str:
     """Describe the missing examples of a preset; empty if there are none or it is unknown."""
     dataset = _dataset(experiment, preset)
-    there = counted(dataset, default_folder(dataset))
+    there = count_examples(dataset, default_folder(dataset))
     wanted = _wanted(experiment, preset)
     if there is None or wanted <= there[0]:
         return ""
@@ -85,7 +85,7 @@ def _wanted(experiment: Experiment, preset: PresetName) -> int:
 
 def _part(experiment: Experiment, preset: PresetName) -> str:
     dataset = _dataset(experiment, preset)
-    there = counted(dataset, default_folder(dataset))
+    there = count_examples(dataset, default_folder(dataset))
     return part(dataset, sum(there)) if there else ""
 
 

@@ -21,7 +21,7 @@ from operation import files
 from operation.clock import Clock
 from operation.config import Scalar
 from operation.flower.environment import superlink_environment
-from operation.flower.text import SECRET_OPTION
+from operation.flower.options_and_logs import SECRET_OPTION
 from operation.processes import process_group
 
 if TYPE_CHECKING:

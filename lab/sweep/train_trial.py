@@ -1,10 +1,9 @@
 """Train one trial: on the engine, or on pooled data."""
 
-import logging
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
+from logging import ERROR
 from pathlib import Path
 
 from lab.engine import Backend, Diverged, History, Speed, run
@@ -15,6 +14,7 @@ from lab.sweep.stopwatch import Stopwatch
 from lab.sweep.trial import Trial
 from learning.local_data import load_dataset, load_partitions
 from learning.trainer import Network, TaskSpec
+from operation.flower.logger import only_from
 from protocol.model_bytes import ModelState
 from protocol.randomness import derive_seed, shared_init_seed
 from server_app.config.run_config import Settings
@@ -41,7 +41,8 @@ def train(
             on_progress(done)
 
     try:
-        with _without_warnings():
+        # No warnings of Flower: that a method may fail is a result of the experiment.
+        with only_from(ERROR):
             if trial.central:
                 record = train_centrally(trial, checkpoint, report, stop)
             else:
@@ -100,18 +101,6 @@ def _train_federated(
         messages=history.messages,
         backend=outcome.backend,
     )
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    """Suppress Flower's warnings: that a method may fail is a result of the experiment."""
-    logger = logging.getLogger("flwr")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _curves(history: History) -> dict[str, object]:

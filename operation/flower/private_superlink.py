@@ -29,8 +29,8 @@ from flwr.superlink.config_loader import SuperLinkLifespanConfig
 from operation.clock import Clock
 
 from .environment import POLL_SECONDS_VARIABLE
+from .options_and_logs import SECRET_OPTION
 from .tasks import AcquiredTask, TaskSource
-from .text import SECRET_OPTION
 
 # After a request to the Control API, tasks are looked for often; otherwise rarely.
 _ALERT_SECONDS, _IDLE_SECONDS = 10.0, 5.0

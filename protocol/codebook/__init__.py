@@ -12,7 +12,7 @@ from .columns import (
 )
 from .images import Images
 from .parts import name_key
-from .text import codebook_text
+from .review_text import codebook_text
 
 __all__ = [
     "USUAL_MARKERS",

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from learning.evaluation import HeldOutEvaluation
+from learning.evaluation.evaluation_text import evaluation_text
 from learning.evaluation.intervals import proportion
-from learning.evaluation.text import evaluation_text
 from server_app.config.card_settings import CardSettings
 from server_app.config.run_config import Settings
 

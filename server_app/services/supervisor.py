@@ -13,7 +13,7 @@ from typing import Literal
 
 from operation import files, log_lines
 from operation.flower.environment import ONE_PIECE_AT_A_TIME, superlink_environment
-from operation.flower.text import SECRET_OPTION
+from operation.flower.options_and_logs import SECRET_OPTION
 from operation.processes import process_group
 from operation.processes.supervision import Program, keep_running
 from server_app.study.study_folder import FOLDER_VARIABLE, INTERNAL_HOST, Study, StudyError

@@ -32,7 +32,7 @@ from .members import Members
 from .observer import LegReport
 from .quorum import ExperimentFailed, QuorumPause, quorum_problem
 from .sealed_study import SealedStudy
-from .secure.closing import ClosingFigures
+from .secure.closing_figures import ClosingFigures
 from .secure.secure_average import SecureAverages, check_secure
 from .set_up import check_examples, close_experiment, make_descriptor, set_up
 from .signed_request import SignedRequest, sign_assignment

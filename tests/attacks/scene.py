@@ -17,6 +17,7 @@ from protocol.messages import (
 from tests.attacks.study import NAMES, VICTIM, Experiment, in_process, new_study, partition
 
 ROUNDS = 20
+_TRIES = 3  # one answer may be slow for another reason: a cold cache, the collection of garbage
 AGREED, HANDING_OVER, AVERAGING = ("e1", "e2", "e3", "e4"), "e3", "e4"
 
 KINDS = (
@@ -82,11 +83,15 @@ def scene() -> Scene:
 
 def answered(data: bytes) -> Reply:
     """Ask the victim as it was; see what must hold whatever is asked."""
-    memory = dict(scene().memory)
-    victim = scene().victim(memory)
-    started = time.thread_time()
-    reply = decode_signed_reply(victim.answer(data))
-    assert time.thread_time() - started < 1
+    for _ in range(_TRIES):
+        memory = dict(scene().memory)
+        victim = scene().victim(memory)
+        started = time.thread_time()
+        reply = decode_signed_reply(victim.answer(data))
+        if time.thread_time() - started < 1:
+            break
+    else:
+        raise AssertionError(f"each of {_TRIES} answers took more than a second")
     if isinstance(reply, Refusal):
         assert reply.code != RefusalCode.INTERNAL_ERROR
         assert forget_trail(memory) == forget_trail(scene().memory)

@@ -16,7 +16,7 @@ import pytest
 from client_app.configuration import Configuration
 from client_app.connect.agent_client import AgentUnreachable, ask, health
 from client_app.hospital.hospital import Hospital
-from client_app.own_data import load_partition
+from client_app.hospital_data import load_partition
 from client_app.state.sqlite_store import SqliteStore
 from client_app.state.store import STREAM_SECRET, MappingStore
 from learning.data import Examples, Partition

@@ -14,8 +14,8 @@ from client_app.agent.evaluations import EvaluationRunner
 from client_app.configuration import Configuration
 from client_app.final_models.model_folder import FinalModels, ModelFolder
 from client_app.final_models.saved_network import new_network
+from client_app.hospital_data import load_partition
 from client_app.hospital_folder import HospitalFolder
-from client_app.own_data import load_partition
 from protocol.descriptor import Descriptor
 from protocol.model_bytes import ModelState
 from tests.client_app.commands import feddc

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from client_app.configuration import Configuration
-from client_app.own_data import load_partition
+from client_app.hospital_data import load_partition
 from learning.data.medical import decoding
 from protocol.codebook import Codebook
 from tests.client_app.commands import feddc

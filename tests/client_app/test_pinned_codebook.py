@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from client_app.configuration import Configuration
-from client_app.own_data import load_partition
+from client_app.hospital_data import load_partition
 from learning.data import DataError
 from protocol.codebook import Codebook
 from protocol.sealing.keys import Identity

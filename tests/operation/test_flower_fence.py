@@ -16,9 +16,10 @@ import pytest
 from flwr.app import Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from operation.flower import environment, text
+from operation.flower import environment
 from operation.flower.grid import set_message_id, set_task_identity
 from operation.flower.logger import log
+from operation.flower.options_and_logs import DONE, RECEIVED, REPLYING, SECRET_OPTION
 
 ROOT = Path(__file__).parents[2]
 FENCE = ROOT / "operation" / "flower"
@@ -206,13 +207,14 @@ def test_flower_has_every_option_and_log_line_that_is_relied_on() -> None:
         for path in Path(flwr.__path__[0], name).rglob("*.py")
     )
 
-    for words in (text.SECRET_OPTION, text.RECEIVED, text.REPLYING, *text.DONE):
+    relied_on = (SECRET_OPTION, RECEIVED, REPLYING, *DONE)
+    for words in relied_on:
         assert words in source
 
 
 def test_nothing_heavy_comes_with_the_light_modules() -> None:
     script = (
-        "import sys\nfrom operation.flower import environment, logger, text\n"
+        "import sys\nfrom operation.flower import environment, logger, options_and_logs\n"
         "print(*{name.partition('.')[0] for name in sys.modules})\n"
     )
 

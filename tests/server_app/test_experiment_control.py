@@ -65,6 +65,9 @@ def _give_data(place: HospitalFolder, number: int) -> None:
     rows = [f"{(n + number) % 7},{n % 5},{n % 3},{n % 2}" for n in range(60)]
     (place.path / "data").mkdir(mode=0o700)
     (place.path / "data" / "records.csv").write_text("\n".join(["a,b,c,label", *rows]))
+    written = place.configuration.read_text()
+    assert "classes = []" in written
+    place.configuration.write_text(written.replace("classes = []", 'classes = ["0", "1"]'))
 
 
 class _agent:  # noqa: N801 (used like a function)

@@ -27,8 +27,6 @@ from tests.strategies.recorded_aggregations import (
     vector,
 )
 
-pytestmark = pytest.mark.usefixtures("little_garbage")
-
 
 @pytest.mark.parametrize("case", ALGORITHMS)
 def test_every_aggregate_is_the_strategys_own_with_hand_overs_between(

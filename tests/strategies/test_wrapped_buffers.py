@@ -16,9 +16,6 @@ from tests.strategies.recorded_aggregations import aggregations
 from tests.strategies.unruly_grid import UnrulyGrid, tiny
 from tests.strategies.unruly_grid import run as run_feddc
 
-pytestmark = pytest.mark.usefixtures("little_garbage")
-
-
 IMAGES: dict[str, Any] = {
     "dataset": "digits",
     "model": "mri-cnn",

@@ -17,8 +17,6 @@ from tests.strategies.formulas import adaptive, momentum
 from tests.strategies.recorded_aggregations import Step, aggregations, assert_follows, vector
 from tests.strategies.unruly_grid import UnrulyGrid, tiny
 
-pytestmark = pytest.mark.usefixtures("little_garbage")
-
 
 @pytest.mark.parametrize(
     ("aggregator", "step"),

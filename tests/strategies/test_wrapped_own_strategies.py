@@ -32,9 +32,6 @@ from tests.strategies.recorded_aggregations import Vector, vector
 from tests.strategies.unruly_grid import UnrulyGrid, prepare, tiny
 from tests.strategies.unruly_grid import run as run_feddc
 
-pytestmark = pytest.mark.usefixtures("little_garbage")
-
-
 # --- strategies of a user's own -------------------------------------------------------------------
 
 

@@ -13,8 +13,6 @@ from tests.strategies.formulas import ALGORITHMS
 from tests.strategies.recorded_aggregations import Aggregation, aggregations, vector
 from tests.strategies.unruly_grid import NAMES
 
-pytestmark = pytest.mark.usefixtures("little_garbage")
-
 
 def examples(run: Run) -> list[int]:
     found = {p: r.examples for p, r in run.grid.replies if isinstance(r, Announcement)}

@@ -10,6 +10,7 @@ from protocol.messages import (
     Close,
     EvaluateFinal,
     ExchangeKeyShares,
+    ExperimentRequest,
     Hello,
     MessageError,
     OpenKeyShares,
@@ -78,18 +79,7 @@ def cached_reply(request: Request, digest: bytes, store: Store, roster: Roster) 
     return reply
 
 
-def store_of(
-    request: SetUp
-    | ExchangeKeyShares
-    | OpenKeyShares
-    | TrainLeg
-    | SignSurvivors
-    | Reveal
-    | Vouch
-    | EvaluateFinal
-    | Close,
-    store: Store,
-) -> ExperimentStore:
+def store_of(request: ExperimentRequest, store: Store) -> ExperimentStore:
     """Return the store a request belongs to.
 
     Requests that set up keys belong to the latest generation, all others to the present one.

@@ -141,7 +141,7 @@ class Policy(SettingsGroup):
             ),
             (
                 not self.max_epsilon
-                or _planned_epsilon(descriptor, training, self.delta) <= self.max_epsilon,
+                or _experiment_epsilon(descriptor, training, self.delta) <= self.max_epsilon,
                 f"it would cost a patient more than max-epsilon = {self.max_epsilon}, or has no "
                 "noise at all",
             ),
@@ -178,8 +178,8 @@ class Policy(SettingsGroup):
         return round(value, self.metric_decimals)
 
 
-def _planned_epsilon(descriptor: Descriptor, training: TrainingSettings, delta: float) -> float:
+def _experiment_epsilon(descriptor: Descriptor, training: TrainingSettings, delta: float) -> float:
     # Imported when needed: commands that only read the policy start without torch.
-    from client_app.hospital.privacy.planned import planned_epsilon
+    from client_app.hospital.privacy.planned import experiment_epsilon
 
-    return planned_epsilon(descriptor, training, delta)
+    return experiment_epsilon(descriptor, training, delta)

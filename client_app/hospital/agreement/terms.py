@@ -3,7 +3,7 @@
 import math
 
 from client_app.hospital.leg_order import most_aggregations
-from client_app.hospital.privacy.planned import planned_epsilon
+from client_app.hospital.privacy.planned import experiment_epsilon
 from client_app.state.experiment_ledger import PrivacyTerms, Terms
 from learning.privacy.plan import is_cancelled
 from protocol.schedule import Ending
@@ -55,7 +55,7 @@ def _privacy(agreement: Agreement, roster: Roster, delta: float) -> PrivacyTerms
     settings = agreement.training.settings
     if settings.privacy_unit == "none":
         return None
-    epsilon = planned_epsilon(agreement.descriptor, settings, delta)
+    epsilon = experiment_epsilon(agreement.descriptor, settings, delta)
     return PrivacyTerms(
         unit=settings.privacy_unit,
         epsilon=epsilon if math.isfinite(epsilon) else None,

@@ -11,7 +11,7 @@ from protocol.messages import RefusalCode
 from protocol.schedule import Ending
 
 
-def planned_epsilon(descriptor: Descriptor, settings: TrainingSettings, delta: float) -> float:
+def experiment_epsilon(descriptor: Descriptor, settings: TrainingSettings, delta: float) -> float:
     """Return ε of an experiment without a missed average; infinity without noise."""
     legs = (
         PlannedLeg(leg.local_rounds, leg.ending is Ending.AGGREGATION)

@@ -1,16 +1,12 @@
 """Rewrite networks so that they compute the same faster; one that would differ is not changed."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
 from learning.trainer import Network
-
-from .convolution import faster_gradients
-from .image_by_image import image_by_image
-from .sequences import sequences
 
 _TRIAL_EXAMPLES = 3
 # Wide enough for rounding in single precision; a broken network differs by far more.
@@ -21,16 +17,9 @@ def optimise_network(
     networks: list[Network], shape: tuple[int, ...], *, channels_last: bool
 ) -> None:
     """Rewrite networks of the same architecture for training, if the result is the same."""
-
-    def rewrite(module: nn.Module) -> None:
-        pool_before_relu(module)
-        if channels_last and networks[0].device.type == "cpu":
-            faster_gradients(module)
-            image_by_image(module)
-
-    if _computes_the_same(networks[0], rewrite, shape, channels_last=channels_last):
+    if _computes_the_same(networks[0], pool_before_relu, shape, channels_last=channels_last):
         for network in networks:
-            rewrite(network.module)
+            pool_before_relu(network.module)
 
 
 def pool_before_relu(module: nn.Module) -> None:
@@ -39,7 +28,7 @@ def pool_before_relu(module: nn.Module) -> None:
     max(0, ·) is monotone, so outputs and gradients are the same, and the ReLU has a quarter of the
     values to process, in place. On large images memory access takes most of the time.
     """
-    for row in sequences(module):
+    for row in _sequences(module):
         layers = list(row.items())
         for place in range(len(layers) - 1):
             if type(layers[place][1]) is nn.ReLU and type(layers[place + 1][1]) is nn.MaxPool2d:
@@ -49,6 +38,17 @@ def pool_before_relu(module: nn.Module) -> None:
         # In place: the order of the dictionary is the order of the layers.
         row.clear()
         row.update(layers)
+
+
+def _sequences(module: nn.Module) -> Iterator[dict[str, nn.Module]]:
+    """Yield the layers of every Sequential as its own mutable dictionary, in order.
+
+    `named_children` would list a layer that is used twice only once. Subclasses are skipped: they
+    may use their layers by name.
+    """
+    for part in list(module.modules()):
+        if type(part) is nn.Sequential:
+            yield part._modules
 
 
 def _computes_the_same(

@@ -11,7 +11,7 @@ from protocol.randomness import derive_seed
 from protocol.secure_sum.secure_leg import most_colluding, threshold
 from server_app.config.run_config import Settings
 
-from .private_training import HospitalTraining, Noise, PatientTraining
+from .private_training import HospitalTraining, Noise, StackedPatientTraining
 from .stacked_gradients import stacked_gradients
 
 
@@ -39,7 +39,7 @@ def prepare_private(
     batched = backend in ("auto", "batched")
     gradients = stacked_gradients(network, inputs.examples, batched=batched)
     used: Backend = "batched" if gradients.batched else "loop"
-    return PreparedBackend(used, stack, PatientTraining(training, stack, gradients, noise))
+    return PreparedBackend(used, stack, StackedPatientTraining(training, stack, gradients, noise))
 
 
 def simulated_noise(settings: Settings) -> Noise:

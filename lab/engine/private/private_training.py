@@ -55,7 +55,7 @@ class Noise:
         }
 
 
-class PatientTraining:
+class StackedPatientTraining:
     """Unit `patient`: a noised sum of clipped gradients in every round."""
 
     def __init__(

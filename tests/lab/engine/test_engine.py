@@ -15,7 +15,6 @@ from torch import nn
 
 from client_app.hospital import local_training
 from lab.engine import Diverged, Outcome, Speed, leg_by_leg, run
-from lab.engine.backends import convolution, image_by_image
 from lab.engine.data import HospitalData
 from lab.engine.training_interface import Backend
 from lab.flower.in_process import simulate_in_process
@@ -172,29 +171,6 @@ def test_channels_last_changes_the_order_in_memory_only(tmp_path: Path) -> None:
     settings = settings_of(SMALL_CNN | {"model": "mri-cnn"})
     expected = on_flower(settings, tmp_path / "flower")
     assert_same(run(settings, backend="loop-channels-last"), expected, rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize(("precision", "loose"), [("float64", 1e-9), ("float32", 2e-4)])
-def test_what_is_for_large_images_only_computes_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, loose: float
-) -> None:
-    calls = []
-    joined = image_by_image._Joined.forward
-
-    def counted(*arguments: Any) -> Any:
-        calls.append(1)
-        return joined(*arguments)
-
-    for part in (convolution, image_by_image):
-        monkeypatch.setattr(part, "_LARGE", 0)
-    monkeypatch.setattr(convolution, "_FILTERS", 0)
-    monkeypatch.setattr(image_by_image._Joined, "forward", staticmethod(counted))
-    settings = settings_of(SMALL_CNN | {"model": "mri-cnn", "precision": precision})
-    expected = on_flower(settings, tmp_path / "flower")
-    outcome = run(settings, backend="loop-channels-last", workers=2)
-    assert_same(outcome, expected, rtol=loose, atol=loose)
-    # Six hospitals, six rounds, two such layers each.
-    assert len(calls) >= 2 * 6 * 6
 
 
 @pytest.mark.slow

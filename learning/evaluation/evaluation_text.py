@@ -1,6 +1,6 @@
 """An evaluation as text for people: counts, figures with their intervals, what is missing."""
 
-from .held_out import HeldOutEvaluation
+from .held_out_evaluation import HeldOutEvaluation
 from .intervals import Estimate
 
 _WIDTH = 28

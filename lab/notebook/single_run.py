@@ -1,15 +1,16 @@
 """`feddc.simulate` and `feddc.open_run`: one run from a notebook or a script."""
 
-import logging
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from logging import WARNING
 from pathlib import Path
 from typing import Any
 
 from lab.flower.in_process import simulate_in_process
 from lab.flower.simulate import default_run_dir
+from operation.flower.logger import only_from
 from operation.runs.event_file import FILE_NAME, EventFile
 from operation.runs.history import RunHistory
 from server_app.config.run_config import Settings, preflight
@@ -41,7 +42,7 @@ def simulate(
     """
     values = {key.replace("_", "-"): value for key, value in settings.items()}
     folder = Path(run_dir) if run_dir is not None else default_run_dir()
-    with own_parts(model, dataset) as names, _quiet_flower():
+    with own_parts(model, dataset) as names, only_from(WARNING):
         checked = Settings.from_run_config(values | names, source="feddc.simulate")
         preflight(checked.replace(run_dir=str(folder)))
         with _shown_progress(folder) if progress else _nothing():
@@ -55,18 +56,6 @@ def open_run(path: Path | str) -> RunResult:
     if not (folder / FILE_NAME).is_file():
         raise FileNotFoundError(f"{folder} is not a run folder: it has no {FILE_NAME}")
     return RunResult(folder)
-
-
-@contextmanager
-def _quiet_flower() -> Iterator[None]:
-    """Show warnings of Flower only; it logs two lines per leg otherwise."""
-    logger = logging.getLogger("flwr")
-    level = logger.level
-    logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 @contextmanager
