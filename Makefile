@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 # Several processes train at once: more threads each would only get in each other's way.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test test-slow test-busy test-timing lint types imports format images lock sbom audit settings federation benchmarks results docs clean
+.PHONY: help install demo test test-slow test-busy test-timing lint types imports format images lock sbom audit settings federation benchmarks results pictures docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ benchmarks: install ## every benchmark, one JSON line each
 
 results: install ## regenerate docs/results.md, docs/when-it-helps.md and the README's plot from docs/results
 	$(BIN)/feddc lab report
+
+pictures: install ## the docs' pictures of dashboard and reports, from a real run; needs Chromium
+	PYTHONPATH=. $(BIN)/python docs/pictures.py
 
 docs: install ## the documentation as HTML that works offline, in dist/docs
 	$(BIN)/python -m pip install --quiet '.[docs]'
