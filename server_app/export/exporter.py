@@ -37,7 +37,8 @@ def export(study: Study, experiment: ExperimentFolder, target: Path, *, onnx: bo
     hospitals = len(experiment.roster().members)
     settings, task_settings = experiment.settings(hospitals)
     codebook = experiment.codebook()
-    seed = experiment.secrets().rehearsal or 0
+    # A completed experiment has deleted its secrets; only a rehearsal's seed chose the test set.
+    seed = (experiment.secrets().rehearsal or 0) if experiment.secrets_file.exists() else 0
     task, test = load_task(task_settings, seed=seed, codebook=codebook)
     network = Network(settings.training, task, seed=0)
     final = first_model.read(experiment.folder / first_model.FINAL, ModelState(*network.arrays()))
