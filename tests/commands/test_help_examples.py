@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from sklearn.datasets import load_breast_cancer
 from typer.testing import CliRunner
 
 from lab.flower.in_process import simulate_in_process
@@ -20,6 +21,7 @@ from tests.conftest import TINY
 from tests.federation.federation import FEDDC, ROOT, environment, needs_nginx, wait_for
 from tests.federation.screens import HOSPITALS, TASK, Screens, put_data, screens_of
 
+SOURCE = load_breast_cancer()
 OFFLINE_STUDY = [
     "coordinator init",
     "hospital init",
@@ -58,6 +60,15 @@ ON_RUNS = ["lab compare", "lab page", "lab export"]
 MINUTES = ["simulate", "lab run", "lab demo", "lab attack"]
 PAGES = ["lab dashboard", "coordinator dashboard"]
 OTHERS = ["sealing roster", "lab report"]
+
+# Predictions need a study that has agreed on its columns.
+CODEBOOK = 'classes = ["benign", "malignant"]\nlabel = "label"\n' + "".join(
+    f'[[columns]]\nkind = "number"\nname = "{name.replace(" ", "-")}"\nunit = "1"\n'
+    f"range = [0, {mean + 100 * scale}]\ncentre = {mean}\nscale = {scale}\n"
+    for name, mean, scale in zip(
+        SOURCE.feature_names, SOURCE.data.mean(0), SOURCE.data.std(0), strict=True
+    )
+)
 
 
 def test_every_command_is_in_one_of_the_lists() -> None:
@@ -225,7 +236,9 @@ def test_examples_of_a_running_study() -> None:
 def _enrol_and_start(screens: Screens) -> None:
     coordinator = screens.place("coordinator")
     screens.run("coordinator init", "coordinator")
-    (coordinator / "study" / "settings.toml").write_text(TASK, encoding="utf-8")
+    settings = "".join(f"{line}\n" for line in TASK.splitlines() if "period" in line)
+    (coordinator / "study" / "settings.toml").write_text(settings, encoding="utf-8")
+    (coordinator / "study" / "codebook.toml").write_text(CODEBOOK, encoding="utf-8")
     for number, name in enumerate(HOSPITALS):
         screens.run("hospital init", name)
         put_data(screens.place(name) / "hospital" / "data", number)

@@ -53,11 +53,11 @@ class Screens:
         return [*FEDDC, *words]
 
     def run(self, command: str, who: str, *, hospital: str = "", experiment: str = "") -> str:
-        """Run a command as it is shown, and answer its question with yes."""
+        """Run a command as it is shown, and answer its questions with yes."""
         done = subprocess.run(
             self.words(command, hospital or who, experiment),
             cwd=self.place(who),
-            input="y\n",
+            input="y\ny\n",
             capture_output=True,
             text=True,
             check=False,
@@ -69,7 +69,7 @@ class Screens:
     def waiting(self, hospital: str) -> str | None:
         """Return the experiment that waits for the hospital's approval, if one does."""
         shown = self.run("hospital experiments", hospital)
-        found = re.match(r"(\S+): waits for your approval", shown)
+        found = re.search(r"^(\S+): waits for your approval", shown, re.MULTILINE)
         return found[1] if found else None
 
     def start(self, command: str, who: str) -> subprocess.Popen[bytes]:
