@@ -19,6 +19,8 @@ from lab.experiments import (
 )
 from lab.experiments.readiness import READY, state
 
+_PARTLY = f"{READY} in part"
+
 
 @dataclass(frozen=True)
 class Line:
@@ -58,10 +60,11 @@ def _line(one: Experiment, kind: str) -> Line:
 
 def _print_short(lines: list[Line], console: Console) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    widest = max(len(line.name) for line in lines)
-    table.add_column("name", no_wrap=True, min_width=widest)
-    table.add_column("title", no_wrap=True, overflow="ellipsis")  # what is cut off if need be
-    table.add_column("state", no_wrap=True, min_width=len("ready in part"))
+    name, state = max(len(line.name) for line in lines), len(_PARTLY)
+    table.add_column(no_wrap=True, width=name)
+    # Titles are what is cut off if need be.
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=console.width - name - state - 6)
+    table.add_column(no_wrap=True, width=state)
     kind = ""
     for line in lines:
         if line.kind != kind:
@@ -86,4 +89,4 @@ def _short(state: str) -> str:
     """Leave out where to get the data: it would fill several lines of each row."""
     if state.startswith(READY):
         return READY
-    return "ready in part" if f" {READY}" in state else "needs data"
+    return _PARTLY if f" {READY}" in state else "needs data"

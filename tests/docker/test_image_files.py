@@ -144,14 +144,14 @@ def test_an_image_is_made_of_the_packages_and_of_nothing_else() -> None:
     copied = re.findall(r"^COPY (?!--)(.+) \S+$", (DOCKER / "Dockerfile").read_text(), re.M)
     names = {name.removesuffix("/") for line in copied for name in line.split()}
     files = {"pyproject.toml", "README.md", "LICENSE"}
-    template = "docker/coordinator/compose.yaml"  # in the wheel
+    in_wheel = {"docker/coordinator/compose.yaml", "docs"}
     names = {"docker/requirements" if "requirements" in name else name for name in names}
     requirements = {"docker/requirements", "docker/image_sbom.py"}
-    assert names == packages | files | requirements | {template}
+    assert names == packages | files | requirements | in_wheel
     ignore = (ROOT / ".dockerignore").read_text().splitlines()
     allowed = {line[1:] for line in ignore if line.startswith("!")}
     assert "*" in ignore
-    assert allowed == packages | files | requirements | {template}
+    assert allowed == packages | files | requirements | in_wheel
 
 
 def compose(path: Path) -> Any:
@@ -189,10 +189,13 @@ def test_the_compose_file_of_a_study_is_the_projects() -> None:
     assert written == expected
 
 
-def test_the_wheel_has_the_compose_file() -> None:
+def test_the_wheel_has_the_compose_file_and_the_docs() -> None:
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
     included = tool["hatch"]["build"]["targets"]["wheel"]["force-include"]
-    assert included == {"docker/coordinator/compose.yaml": "server_app/study/compose.yaml"}
+    assert included == {
+        "docker/coordinator/compose.yaml": "server_app/study/compose.yaml",
+        "docs": "feddc/docs",
+    }
 
 
 def test_the_code_of_every_health_check_is_there() -> None:

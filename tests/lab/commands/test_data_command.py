@@ -70,15 +70,15 @@ def test_examples_are_counted_without_reading_them(data: Path) -> None:
     for number in range(1, 6):
         (binary / f"data_batch_{number}.bin").write_bytes(bytes(3073 * 4))
     (binary / "test_batch.bin").write_bytes(bytes(3073 * 3))
-    assert data_files.counted("cifar10", data / "cifar10") == (20, 3)
+    assert data_files.count_examples("cifar10", data / "cifar10") == (20, 3)
     some_of_mnist(data)
-    assert data_files.counted("mnist", data / "mnist") == (5, 3)
+    assert data_files.count_examples("mnist", data / "mnist") == (5, 3)
     for path in ("train/NORMAL/a.jpeg", "train/PNEUMONIA/b.jpeg", "test/NORMAL/c.jpeg"):
         (data / "chest_xray" / path).parent.mkdir(parents=True, exist_ok=True)
         (data / "chest_xray" / path).touch()
-    assert data_files.counted("chest-xray", data / "chest_xray") == (2, 1)
-    assert data_files.counted("mnist", data / "nowhere") is None
-    assert data_files.counted("heart-disease", data) is None
+    assert data_files.count_examples("chest-xray", data / "chest_xray") == (2, 1)
+    assert data_files.count_examples("mnist", data / "nowhere") is None
+    assert data_files.count_examples("heart-disease", data) is None
 
 
 def test_published_files_are_compared_with_their_digests(

@@ -15,8 +15,14 @@ def lab_list(*arguments: str) -> str:
     return done.stdout
 
 
-def test_the_list_fits_a_screen_with_one_line_for_each_experiment() -> None:
+def test_the_list_fits_a_screen_with_one_line_for_each_experiment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("FEDDC_DATA", raising=False)
     lines = lab_list().splitlines()
+    words = {line.split()[0]: line.split()[1:] for line in lines}
+    assert words["mnist"] == ["MNIST", "needs", "data"]
+    assert words["privacy"] == ["Differential", "privacy", "ready", "in", "part"]
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 80
     names = [line.split()[0] for line in lines]

@@ -128,15 +128,6 @@ def test_the_list_has_every_experiment_with_its_state(
     assert states["mnist"].startswith("needs $FEDDC_DATA/mnist/ from the MNIST database")
 
 
-def test_the_list_fits_an_ordinary_terminal(feddc: Feddc, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FEDDC_DATA", raising=False)
-    monkeypatch.setenv("COLUMNS", "80")
-    _, out, _ = feddc("list")
-    (mnist,) = [line for line in out.splitlines() if line.split()[:1] == ["mnist"]]
-    assert mnist.split() == ["mnist", "MNIST", "Table", "7", "needs", "data"]
-    assert "…" not in out
-
-
 def test_without_the_data_it_is_said_what_is_missing_and_what_would_do_instead(
     feddc: Feddc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
