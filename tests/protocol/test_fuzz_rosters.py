@@ -5,6 +5,7 @@ import re
 import time
 from dataclasses import replace
 from typing import Any
+from unicodedata import is_normalized
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,9 +93,12 @@ def _is_a_roster(form: Any) -> bool:
         and 1 <= form["generation"] < 2**31
         and 2 <= len(names) == len({name.lower() for name in names})
         and names == sorted(names)
-        and all(
-            re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9 ._-]{,63}", n) for n in [*names, form["study"]]
-        )
+        and all(map(_is_a_name, [*names, form["study"]]))
         and len(set(keys)) == len(keys)
         and all(re.fullmatch("[0-9a-f]{64}", key) for key in keys)
     )
+
+
+def _is_a_name(text: str) -> bool:
+    signs = all(sign.isalpha() or sign in "0123456789 ._-" for sign in text)
+    return 1 <= len(text) <= 64 and text[0].isalnum() and signs and is_normalized("NFC", text)
