@@ -27,6 +27,7 @@ from learning.privacy import NoiseSource
 from learning.settings import TrainingSettings
 from operation.disk_space import DiskFull
 from protocol.descriptor import Descriptor
+from protocol.message_bytes import encode, is_signed_by, sign_reply
 from protocol.messages import (
     Announcement,
     Close,
@@ -49,9 +50,6 @@ from protocol.messages import (
     Trained,
     TrainLeg,
     Vouch,
-    encode,
-    is_signed_by,
-    sign_reply,
 )
 from protocol.randomness import SEED_BYTES, TrainingStreams, private_seed
 from protocol.sealing.keys import Identity

@@ -5,7 +5,8 @@ from logging import WARNING
 from flwr.serverapp import Grid
 
 from operation.flower.logger import log
-from protocol.messages import ANY_HOSPITAL, Hello, Introduction, Reply, decode_signed_reply
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import ANY_HOSPITAL, Hello, Introduction, Reply
 from protocol.study.roster import Roster
 from strategies.identifiers import HospitalName, NodeId, Position
 

@@ -5,15 +5,8 @@ from functools import cache
 
 from client_app.hospital.hospital import Hospital
 from client_app.state.store import MappingStore
-from protocol.messages import (
-    Close,
-    Hello,
-    Refusal,
-    RefusalCode,
-    Reply,
-    Request,
-    decode_signed_reply,
-)
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import Close, Hello, Refusal, RefusalCode, Reply, Request
 from tests.attacks.study import NAMES, VICTIM, Experiment, in_process, new_study, partition
 
 ROUNDS = 20

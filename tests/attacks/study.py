@@ -31,6 +31,7 @@ from learning.trainer import Network, TaskSpec
 from operation.config import SettingsError
 from protocol.audit_head import AuditHead
 from protocol.descriptor import Descriptor
+from protocol.message_bytes import decode_signed_reply, is_reply_by, sign_request
 from protocol.messages import (
     Announcement,
     Carries,
@@ -46,9 +47,6 @@ from protocol.messages import (
     SetUp,
     Trained,
     TrainLeg,
-    decode_signed_reply,
-    is_reply_by,
-    sign_request,
 )
 from protocol.model_bytes import ModelState
 from protocol.sealing.bundle import from_bundle, to_bundle

@@ -17,7 +17,8 @@ from client_app.state.experiment_store import ExperimentStore
 from client_app.state.reset import reset_experiments
 from client_app.state.sqlite_store import SqliteStore
 from protocol.descriptor import Descriptor
-from protocol.messages import Close, Refusal, RefusalCode, Trained, decode_signed_reply
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import Close, Refusal, RefusalCode, Trained
 from tests.attacks.study import (
     Experiment,
     Study,

@@ -6,7 +6,8 @@ import pytest
 from flwr.app import Context, Message
 
 from lab.flower.in_process import InProcessGrid
-from protocol.messages import Hello, Introduction, decode_reply, encode
+from protocol.message_bytes import decode_reply, encode
+from protocol.messages import Hello, Introduction
 from protocol.records import to_records
 from strategies.identifiers import NodeId
 from strategies.session.exchange import Answer, Exchange

@@ -18,6 +18,7 @@ from learning.data import Examples, Partition
 from learning.settings import TrainingSettings
 from learning.trainer import Network, TaskSpec
 from protocol.descriptor import Descriptor
+from protocol.message_bytes import decode_signed_reply, decode_signed_request, sign_request
 from protocol.messages import (
     Announcement,
     Carries,
@@ -27,9 +28,6 @@ from protocol.messages import (
     SetUp,
     TrainLeg,
     Vouch,
-    decode_signed_reply,
-    decode_signed_request,
-    sign_request,
 )
 from protocol.records import from_records, to_records
 from protocol.sealing.keys import Identity
