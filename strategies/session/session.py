@@ -23,18 +23,18 @@ from strategies.settings import FedDCSettings
 from strategies.wrapped.adapter import Contribution, Wrapped
 from strategies.wrapped.requirements import check_wrapped, least_hospitals, least_models
 
+from .agreement.connect import connect_members
+from .agreement.generation_change import GenerationChange
+from .agreement.set_up import check_examples, close_experiment, make_descriptor, set_up
 from .answers import Expected, LegAnswers, absent
-from .connect import connect_members
 from .exchange import Answer
 from .generation import Generation
-from .generation_change import GenerationChange
 from .members import Members
 from .observer import LegReport
 from .quorum import ExperimentFailed, QuorumPause, quorum_problem
 from .sealed_study import SealedStudy
 from .secure.closing_figures import ClosingFigures
 from .secure.secure_average import SecureAverages, check_secure
-from .set_up import check_examples, close_experiment, make_descriptor, set_up
 from .signed_request import SignedRequest, sign_assignment
 from .storage.journal import JournalError, State
 from .storage.snapshot import Snapshot

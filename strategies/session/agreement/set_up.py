@@ -30,17 +30,17 @@ from protocol.sealing.membership import (
     agreed_generation,
 )
 from strategies.identifiers import HospitalName
+from strategies.session.exchange import Answer
+from strategies.session.generation import Examples, Generation, wire_of
+from strategies.session.members import Members, WholeRequest
+from strategies.session.quorum import ExperimentFailed
+from strategies.session.sealed_study import SealedStudy
+from strategies.session.secure.secure_average import aggregate_of
+from strategies.session.signed_request import sign_with_model
+from strategies.session.storage.spool import Spool
 from strategies.settings import FedDCSettings, Weighting
 
 from .approval import WAITING, ask_to_agree, ask_until_approved, check_not_rejected, waits
-from .exchange import Answer
-from .generation import Examples, Generation, wire_of
-from .members import Members, WholeRequest
-from .quorum import ExperimentFailed
-from .sealed_study import SealedStudy
-from .secure.secure_average import aggregate_of
-from .signed_request import sign_with_model
-from .storage.spool import Spool
 
 R = TypeVar("R", bound=Reply)
 
