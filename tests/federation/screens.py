@@ -66,6 +66,17 @@ class Screens:
         assert done.returncode == 0, f"{command} at {who}: {done.stdout}{done.stderr}"
         return done.stdout
 
+    def enrol_all(self, settings: str) -> None:
+        """Create the study with these settings, and its hospitals with data."""
+        coordinator = self.place("coordinator")
+        self.run("coordinator init", "coordinator")
+        (coordinator / "study" / "settings.toml").write_text(settings, encoding="utf-8")
+        for number, name in enumerate(HOSPITALS):
+            self.run("hospital init", name)
+            put_data(self.place(name) / "hospital" / "data", number)
+            shutil.copy(self.place(name) / "hospital" / f"{name}.hospital.json", coordinator)
+            self.run("coordinator enrol", "coordinator", hospital=name)
+
     def waiting(self, hospital: str) -> str | None:
         """Return the experiment that waits for the hospital's approval, if one does."""
         shown = self.run("hospital experiments", hospital)
