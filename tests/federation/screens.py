@@ -16,6 +16,7 @@ from sklearn.datasets import load_breast_cancer
 from benchmarks.support.processes import free_port
 from operation.command_line.command import EXAMPLE_ID
 from tests.federation.federation import FEDDC, environment
+from tests.janitor import janitor
 
 HOSPITALS = ("St Mary", "Charite", "Mercy")
 TASK = 'input-shape = "30"\nclasses = 2\nrounds = 6\naggregation-period = 3\n'
@@ -115,12 +116,12 @@ def screens_of(commands: Mapping[str, list[str]]) -> Iterator[Screens]:
     """Make the folder of a study; stop everything and remove it at the end."""
     # Not pytest's folder: a socket's path may have 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="fdc-"))
-    made = Screens(folder, commands)
-    try:
-        yield made
-    finally:
-        made.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    with janitor(folder):
+        made = Screens(folder, commands)
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 def put_data(folder: Path, number: int) -> None:
