@@ -267,9 +267,6 @@ def test_the_drawn_schedules_are_those_of_the_code() -> None:
         "2, 5": {"daisy_period": 2},
         "0, 5": {"daisy_period": None},
         "1, 0": {"aggregation_period": None},
-        "1, 5, `ramp`": {"ramp": True},
-        "1, 5, `tail = 0.25`": {"tail": 0.25},
-        "1, 5, both": {"ramp": True, "tail": 0.25},
     }
     assert set(drawn) == set(variants)
     for name, changes in variants.items():

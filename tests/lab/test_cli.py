@@ -101,7 +101,7 @@ def test_the_help_needs_neither_torch_nor_flower() -> None:
         (["--set", "=1"], "--set takes KEY=VALUE, got '=1'"),
         (["--set", "rounds=[1]"], "rounds must be a single value, got '[1]' (command line)"),
         (["--rounds", "1", "--set", "rounds=2"], "rounds is given twice (command line)"),
-        (["--set", "ramp=yes"], "ramp must be true or false, got 'yes' (command line)"),
+        (["--set", "sealed=yes"], "sealed must be true or false, got 'yes' (command line)"),
         (["--cpus", "0"], "Invalid value for '--cpus': 0 is not in the range x>=1."),
         (["--model", "nothing"], "nothing"),
         (["--dataset", "mnist", "--data-dir", "/nowhere"], "/nowhere"),

@@ -80,7 +80,7 @@ def make_descriptor(
     strategy: Strategy,
 ) -> Descriptor:
     """Return the settings that every hospital agrees to before the first leg."""
-    options, is_shared = settings.schedule_options, settings.init == "shared"
+    is_shared = settings.init == "shared"
     seed = schedule_seed(study.route_seed)
     shape: Any = config.get("shape", [])
     classes: Any = config.get("classes", 0)
@@ -95,9 +95,7 @@ def make_descriptor(
         rounds=rounds,
         daisy_period=settings.daisy_period,
         aggregation_period=settings.aggregation_period,
-        ramp=options.ramp,
-        tail=options.tail,
-        schedule_commitment=schedule_commitment(seed) if options.random else None,
+        schedule_commitment=schedule_commitment(seed) if settings.random_schedule else None,
         fraction=settings.fraction,
         init=settings.init,
         first_model=first_model.digest(wire=wire_of(training)) if is_shared else None,
