@@ -28,8 +28,8 @@ test: install ## the tests, without the slow ones
 	$(PYTEST) -m "not slow"
 
 test-slow: install ## the slow tests only, and the fuzz tests with 10,000 examples each
-	$(BIN)/python -m pytest -m "slow and alone"
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "(slow or fuzz) and not alone"
+	code=0; $(BIN)/python -m pytest -m "slow and alone" || code=$$?; \
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "(slow or fuzz) and not alone" || code=$$?; exit $$code
 
 test-busy: install ## the tests, without the slow ones, beside four CPU hogs
 	$(BIN)/python -m tests.busy $(PYTEST) -m "not slow"

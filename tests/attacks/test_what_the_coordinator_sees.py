@@ -13,15 +13,8 @@ from flwr.app import Message
 from numpy.typing import NDArray
 
 from learning.data import Partition
-from protocol.messages import (
-    Carries,
-    RefusalCode,
-    SetUp,
-    Trained,
-    TrainLeg,
-    decode_signed_reply,
-    decode_signed_request,
-)
+from protocol.message_bytes import decode_signed_reply, decode_signed_request
+from protocol.messages import Carries, RefusalCode, SetUp, Trained, TrainLeg
 from protocol.model_bytes import ModelState
 from protocol.records import from_records
 from protocol.sealing import envelope

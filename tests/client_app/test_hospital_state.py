@@ -10,14 +10,8 @@ from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
 from client_app.state.store import MappingStore
 from learning.data import Partition
-from protocol.messages import (
-    Announcement,
-    Carries,
-    Closed,
-    Refusal,
-    Trained,
-    decode_signed_reply,
-)
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import Announcement, Carries, Closed, Refusal, Trained
 from protocol.model_bytes import ModelState
 from tests.client_app.small_hospital import (
     EVERY_LEG_AGGREGATES,

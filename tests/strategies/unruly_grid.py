@@ -11,13 +11,8 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from client_app.courier import app as courier
 from lab.flower.in_process import InProcessGrid
 from learning.local_data import load_dataset
-from protocol.messages import (
-    Request,
-    Trained,
-    TrainLeg,
-    decode_signed_reply,
-    decode_signed_request,
-)
+from protocol.message_bytes import decode_signed_reply, decode_signed_request
+from protocol.messages import Request, Trained, TrainLeg
 from protocol.model_bytes import ModelState
 from protocol.randomness import derive_seed
 from protocol.records import from_records
