@@ -191,7 +191,7 @@ def _positions(
             + (f" ({', '.join(absent)} not found)" if absent else "")
             + "; map your own words with levels in [data.columns.label]"
         )
-    if len(names) == 1:
+    if len(names) == 1 and not problems:  # else others may be among them
         problems.append(f"only one class, {names[0]!r}; name all of the study's with classes")
     return np.array([position.get(key, -1) for key in keys], dtype=np.int64), names
 
