@@ -3,11 +3,11 @@
 import html
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from lab.commands.run_command import write
 from lab.engine import leg_by_leg
-from lab.experiments import load_experiment
+from lab.experiments import ExperimentError, PresetName, load_experiment
 from lab.results.row import Row, rows_of
 from lab.results.text import spread_text
 from lab.sweep import Record, Request, RunFolder, SweepPlan, sweep
@@ -86,7 +86,7 @@ def run(
     *,
     seeds: int | None = None,
     methods: tuple[str, ...] | list[str] = (),
-    preset: str = "laptop",
+    preset: PresetName = "laptop",
     run_dir: Path | str | None = None,
     workers: int | None = None,
 ) -> Comparison:
@@ -94,9 +94,11 @@ def run(
 
     >>> feddc.lab.run("mnist", seeds=3).frame()
     """
-    request = Request(
-        load_experiment(name), "full" if preset == "full" else "laptop", tuple(methods), seeds
-    )
+    if preset not in get_args(PresetName):
+        raise ExperimentError(f"preset must be laptop, desk or full, got {preset!r}")
+    experiment = load_experiment(name)
+    experiment.preset(preset)  # refuses one that the experiment does not have
+    request = Request(experiment, preset, tuple(methods), seeds)
     plan = ready(request)
     folder = RunFolder.for_request(request, None if run_dir is None else Path(run_dir))
     with folder.used_for(request):

@@ -110,3 +110,9 @@ def test_an_own_network_and_own_arrays_are_trained(tmp_path: Path) -> None:
         progress=False,
     )
     assert same.test_accuracy == arrays.test_accuracy
+
+
+def test_a_preset_is_the_one_that_was_asked_for(tmp_path: Path) -> None:
+    for preset, problem in (("huge", "laptop, desk or full"), ("desk", "has no desk preset")):
+        with pytest.raises(ValueError, match=problem):
+            feddc.lab.run("permutation", preset=preset, run_dir=tmp_path / preset)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -13,24 +12,15 @@ from typing import Any
 import httpx
 import pytest
 
+from benchmarks.support.chromium import CHROMIUM, FLAGS
 from benchmarks.support.processes import free_port
 from server_app.pages.report import COORDINATOR, PUBLIC
 
-CHROMIUM = shutil.which("chromium")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
 ]
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--host-resolver-rules=MAP evil.example 127.0.0.1",
-]
+EVIL_IS_HERE = "--host-resolver-rules=MAP evil.example 127.0.0.1"
 SIMULATION = """
 import sys
 from pathlib import Path
@@ -56,7 +46,7 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, EVIL_IS_HERE])
         yield browser
         browser.close()
 
