@@ -1,6 +1,7 @@
 """FedDC from a notebook: the same figures as the run's files, quietly."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from torch.utils.data import TensorDataset
 
 import feddc
+from lab.experiments import ExperimentError
+from lab.notebook.progress_line import progress_line
 from tests.conftest import TINY
 
 SMALL = {key.replace("-", "_"): value for key, value in TINY.items()} | {"rounds": 8}
@@ -110,3 +113,31 @@ def test_an_own_network_and_own_arrays_are_trained(tmp_path: Path) -> None:
         progress=False,
     )
     assert same.test_accuracy == arrays.test_accuracy
+
+
+def test_progress_is_one_line_that_is_erased(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = threading.Event()
+
+    def text() -> str:
+        asked.set()
+        return "leg 3/8"
+
+    with progress_line(text, quiet_seconds=0):
+        assert asked.wait(60)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("\rleg 3/8")
+    assert shown.err.endswith("\r       \r")
+
+    with progress_line(text, shown=False, quiet_seconds=0):
+        pass
+    with progress_line(text):  # over before two seconds have passed
+        pass
+    assert capsys.readouterr().err == ""
+
+
+def test_a_comparison_takes_the_presets_of_the_command_and_no_other() -> None:
+    with pytest.raises(ValueError, match="preset must be one of laptop, desk, full, got 'huge'"):
+        feddc.lab.run("synthetic", preset="huge")
+    with pytest.raises(ExperimentError, match="desk"):  # it has none
+        feddc.lab.run("init", preset="desk")
