@@ -28,8 +28,8 @@ test: install ## the tests, without the slow ones
 	$(PYTEST) -m "not slow"
 
 test-slow: install ## the slow tests only, and the fuzz tests with 10,000 examples each
-	$(BIN)/python -m pytest -m "slow and alone"
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "(slow or fuzz) and not alone"
+	code=0; $(BIN)/python -m pytest -m "slow and alone" || code=$$?; \
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "(slow or fuzz) and not alone" || code=$$?; exit $$code
 
 test-busy: install ## the tests, without the slow ones, beside four CPU hogs
 	$(BIN)/python -m tests.busy $(PYTEST) -m "not slow"
@@ -93,12 +93,11 @@ benchmarks: install ## every benchmark, one JSON line each
 results: install ## regenerate docs/results.md, docs/when-it-helps.md and the README's plot from docs/results
 	$(BIN)/feddc lab report
 
-pictures: install ## the docs' pictures of dashboard and reports, from a real run; needs Chromium
+pictures: install ## the docs' pictures, from real runs and the tutorials' own commands; needs Chromium and nginx
 	PYTHONPATH=. $(BIN)/python docs/pictures.py
 
 docs: install ## the documentation as HTML that works offline, in dist/docs
-	$(BIN)/python -m pip install --quiet '.[docs]'
-	$(BIN)/python -m sphinx --quiet docs dist/docs
+	$(BIN)/python -m sphinx --quiet --fail-on-warning docs dist/docs
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -31,7 +31,9 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(result))
         return
-    print(f"payload: {result['payload_mb']:.1f} MB; envelope: {result['size_overhead']:+.4%}")
+    print(
+        f"payload: {result['payload_mb']:.1f} MB; envelope: {100 * result['size_overhead']:+.4f} %"
+    )
     for what in ("seal", "open"):
         ours, bare = result[f"{what}_mb_per_s"], result[f"hpke_{what}_mb_per_s"]
         ratio = result[f"{what}_vs_hpke"]

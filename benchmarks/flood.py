@@ -18,7 +18,8 @@ from pathlib import Path
 from client_app.connect.agent_client import AgentUnreachable, ask, health
 from client_app.hospital_folder import HospitalFolder
 from client_app.state.sqlite_store import SqliteStore
-from protocol.messages import Close, Hello, Refusal, RefusalCode, decode_signed_reply, sign_request
+from protocol.message_bytes import decode_signed_reply, sign_request
+from protocol.messages import Close, Hello, Refusal, RefusalCode
 from protocol.sealing.keys import Identity
 from server_app.study.study_folder import Study
 

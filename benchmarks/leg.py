@@ -2,8 +2,9 @@
 
 Both have three hospitals, a tiny model, TLS and SuperNode authentication, as real processes. Stock
 Flower runs FedAvg with a ClientApp that imports torch, set up as in its documentation. FedDC runs
-with the commands of coordinator and hospital, with sealed hand-overs and aggregations. Both stay up
-and take turns; the time is from the end of one leg to the end of the next. In each turn FedDC also
+with the commands of coordinator and hospital, with sealed hand-overs and plain averages: one model
+each way, as in stock Flower. Both stay up and take turns; the time is from the end of one leg to
+the end of the next. What secure averaging adds is measured by itself: in each turn FedDC also
 averages in every leg, plainly and securely, which takes one message each way and three.
 
     python -m benchmarks.leg [--turns 2] [--stock-legs 3] [--legs 6] [--sum-legs 4] [--json]
@@ -46,7 +47,7 @@ def main() -> None:
         flower = StockFlower(folder / "stock", processes, nodes=HOSPITALS)
         for turn in range(arguments.turns):
             stock += flower.legs(arguments.stock_legs)
-            ours += study.legs(arguments.legs, aggregation_period=3)
+            ours += study.legs(arguments.legs, aggregation_period=3, averaging="plain")
             for averaging, seconds in sums.items():
                 every_leg = {"daisy_period": 0, "aggregation_period": 1, "averaging": averaging}
                 seconds += study.legs(arguments.sum_legs, **every_leg)

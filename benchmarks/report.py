@@ -6,23 +6,13 @@
 import argparse
 import json
 import random
-import shutil
 import tempfile
 import time
 from pathlib import Path
 
+from benchmarks.support.chromium import CHROMIUM, FLAGS
 from operation.runs.event_file import FILE_NAME, ROUTES
 from server_app.pages.report import write_reports
-
-_FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 
 
 def main() -> None:
@@ -88,13 +78,12 @@ def _write_run(folder: Path, legs: int, hospitals: int) -> None:
 
 def _open_seconds(page: Path) -> float | None:
     """Return how long Chromium takes until the chain map is drawn; None without Chromium."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
+    if CHROMIUM is None:
         return None
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(_FLAGS))
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         tab = browser.new_page()
         started = time.monotonic()
         tab.goto(page.as_uri())

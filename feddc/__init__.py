@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from client_app.sealing_mod import sealing_mod
     from lab.notebook import comparison as lab
     from lab.notebook.single_run import open_run, simulate
-    from strategies import FedDC, GeometricMedian, RadonPoint, ScheduleOptions, SealedStudy
+    from strategies import FedDC, GeometricMedian, RadonPoint, SealedStudy
 
 __all__ = [
     "FedDC",
     "GeometricMedian",
     "RadonPoint",
-    "ScheduleOptions",
     "SealedStudy",
     "lab",
     "open_run",

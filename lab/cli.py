@@ -214,7 +214,7 @@ def export(
 ) -> None:
     """Write a run's figures for other programs; by default pooled ones only."""
     with activity(_LOADING):
-        from lab.commands.export_command import export as write
+        from lab.commands.export_run_command import export as write
 
     raise typer.Exit(write(run, to, output, with_hospitals=hospitals))
 

@@ -19,7 +19,7 @@ from lab.flower.simulate import SimulationFailed, default_run_dir, simulate_each
 from operation import files
 from operation.config import Scalar
 from operation.runs.event_file import Event
-from operation.terminal import activity
+from operation.terminal import activity, percent
 from server_app.config.run_config import Settings
 from server_app.experiment.progress import shown
 from server_app.pages.report import PUBLIC, report
@@ -79,8 +79,8 @@ def demo(*, json_output: bool) -> int:
     rows = [_confirmed(row, summaries.get(row.method)) for row in quick]
     _write_report(settings, folder)
     differing = [
-        f"{now.method}: {100 * now.test_accuracy:.1f} % on Flower, "
-        f"{100 * before.test_accuracy:.1f} % in the lab"
+        f"{now.method}: {percent(now.test_accuracy)} on Flower, "
+        f"{percent(before.test_accuracy)} in the lab"
         for before, now in zip(quick, rows, strict=True)
         if abs(before.test_accuracy - now.test_accuracy) > _SAME
     ]
@@ -216,7 +216,7 @@ def _show(console: Console, rows: list[DemoRow]) -> None:
 def _cells(row: DemoRow) -> list[str]:
     return [
         row.method,
-        f"{100 * row.test_accuracy:.1f} %",
+        percent(row.test_accuracy),
         str(row.hand_overs or "–"),
         str(row.aggregations or "–"),
     ]

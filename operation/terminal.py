@@ -1,4 +1,4 @@
-"""Output that all commands share: lines, errors in one line, tables, sizes.
+"""Output that all commands share: lines, errors in one line, tables, sizes, fractions.
 
 Commands print through `echo`, `fail` and `console` only, which make text from outside harmless.
 """
@@ -97,6 +97,11 @@ class _PlainConsole(Console):
             text, style, control = segment
             shown = text if control else printable(text, lines=True, limit=None)
             yield Segment(shown, style, control)
+
+
+def percent(fraction: float | None, *, digits: int = 1, unknown: str = "–") -> str:
+    """Format a fraction for terminals and pages, e.g. `72.9 %`; `unknown` stands for None."""
+    return unknown if fraction is None else f"{100 * fraction:.{digits}f} %"
 
 
 def counted(count: int, noun: str) -> str:

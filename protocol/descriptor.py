@@ -57,8 +57,6 @@ class Descriptor(BaseModel):
     rounds: _Positive
     daisy_period: _Positive | None
     aggregation_period: _Positive | None
-    ramp: bool = False
-    tail: Annotated[float, Field(ge=0, lt=1)] = 0.0
     schedule_commitment: _Digest | None = None
     fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     init: Init
@@ -97,8 +95,6 @@ class Descriptor(BaseModel):
             self.rounds,
             self.daisy_period,
             None if is_random and seed is None else self.aggregation_period,
-            ramp=self.ramp,
-            tail=self.tail,
             secret=seed if is_random else None,
         )
 

@@ -53,10 +53,6 @@ class Schedule:
 
     Parameters
     ----------
-    ramp
-        The first gaps between aggregations are 1, 2, 4, … rounds until `aggregation_period`.
-    tail
-        In the last fraction of the rounds every communication aggregates.
     secret
         Gives the random schedule of the paper's section on privacy: models travel every
         `daisy_period` rounds, and each time it is an aggregation with probability d/b, drawn from
@@ -66,8 +62,6 @@ class Schedule:
     rounds: int
     daisy_period: int | None
     aggregation_period: int | None
-    ramp: bool = False
-    tail: float = 0.0
     secret: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -78,10 +72,6 @@ class Schedule:
         ):
             if period is not None and period < 1:
                 raise ValueError(f"{name} must be at least 1, got {period}")
-        if not 0 <= self.tail < 1:
-            raise ValueError(f"tail must be at least 0 and less than 1, got {self.tail}")
-        if self.ramp and self.aggregation_period is None:
-            raise ValueError("ramp needs an aggregation_period")
         if self.secret is not None:
             d, b = self.daisy_period, self.aggregation_period
             if d is None or b is None or d > b:
@@ -89,8 +79,6 @@ class Schedule:
                     "a random schedule needs daisy_period ≤ aggregation_period, "
                     f"got {self.daisy_period} and {self.aggregation_period}"
                 )
-            if self.ramp or self.tail:
-                raise ValueError("a random schedule can't be combined with ramp or tail")
 
     @cached_property
     def legs(self) -> tuple[Leg, ...]:
@@ -111,20 +99,9 @@ class Schedule:
         last = self.rounds - 1
         if self.secret is not None:
             return {last} | self._drawn(self.secret)
-        rounds = {last}
-        if self.aggregation_period is not None and self.ramp:
-            t, gap = 0, 1
-            while t < last:
-                rounds.add(t)
-                gap = min(2 * gap, self.aggregation_period)
-                t += gap
-        elif self.aggregation_period is not None:
-            rounds |= set(range(self.aggregation_period - 1, self.rounds, self.aggregation_period))
-        if self.daisy_period is not None and self.tail:
-            start = self.rounds - round(self.tail * self.rounds)
-            hand_overs = range(self.daisy_period - 1, self.rounds, self.daisy_period)
-            rounds |= {t for t in hand_overs if t >= start}
-        return rounds
+        if self.aggregation_period is None:
+            return {last}
+        return {last, *range(self.aggregation_period - 1, self.rounds, self.aggregation_period)}
 
     def _drawn(self, secret: bytes) -> set[int]:
         d, b = self.daisy_period, self.aggregation_period

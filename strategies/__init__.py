@@ -8,15 +8,13 @@ if TYPE_CHECKING:
     from strategies.aggregators.radon import RadonPoint
     from strategies.feddc import FedDC
     from strategies.session.sealed_study import SealedStudy
-    from strategies.settings import ScheduleOptions
 
-__all__ = ["FedDC", "GeometricMedian", "RadonPoint", "ScheduleOptions", "SealedStudy"]
+__all__ = ["FedDC", "GeometricMedian", "RadonPoint", "SealedStudy"]
 
 _MODULES = {
     "FedDC": "strategies.feddc",
     "GeometricMedian": "strategies.aggregators.geometric_median",
     "RadonPoint": "strategies.aggregators.radon",
-    "ScheduleOptions": "strategies.settings",
     "SealedStudy": "strategies.session.sealed_study",
 }
 

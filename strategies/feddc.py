@@ -21,7 +21,7 @@ from strategies.plain.streaming_grid import StreamingGrid
 from strategies.routing.permutation import Permutation
 from strategies.session.sealed_study import SealedStudy
 from strategies.session.session import Session
-from strategies.settings import FedDCSettings, ScheduleOptions, Weighting
+from strategies.settings import FedDCSettings, Weighting
 from strategies.wrapped.adapter import Contribution, Wrapped
 from strategies.wrapped.array_records import not_trainable, to_model, to_record
 
@@ -73,8 +73,9 @@ class FedDC(Strategy):
         the chain is lost until the next aggregation.
     seed : int | None (default: None)
         Fixes the routes in plain mode; random unless given.
-    schedule_options : ScheduleOptions | None (default: None)
-        Variants of the schedule: `ramp`, `tail`, `random`.
+    random_schedule : bool (default: False)
+        Each communication is an aggregation with probability d/b instead of every b rounds, as in
+        the paper's section on privacy.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class FedDC(Strategy):
         buffers: Collection[str] = (),
         seal_hand_overs: bool = False,
         seed: int | None = None,
-        schedule_options: ScheduleOptions | None = None,
+        random_schedule: bool = False,
     ) -> None:
         self.strategy = strategy
         self.study = study
@@ -103,7 +104,7 @@ class FedDC(Strategy):
             fraction,
             weighting or ("equal" if study else "examples"),
             init,
-            schedule_options or ScheduleOptions(),
+            random_schedule,
         )
         if study is None:
             check_plain(strategy, self.settings)

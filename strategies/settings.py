@@ -1,6 +1,6 @@
 """What a user sets about the algorithm, in one record that the loop and its parts share."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from protocol.descriptor import Init
@@ -8,15 +8,6 @@ from protocol.schedule import Schedule, schedule_seed
 from strategies.routing.permutation import Permutation
 
 Weighting = Literal["equal", "examples", "chain-examples"]
-
-
-@dataclass(frozen=True)
-class ScheduleOptions:
-    """Variants of the periodic schedule; see `protocol.schedule.Schedule`."""
-
-    ramp: bool = False
-    tail: float = 0.0
-    random: bool = False
 
 
 @dataclass(frozen=True)
@@ -29,7 +20,7 @@ class FedDCSettings:
     fraction: float
     weighting: Weighting
     init: Init
-    schedule_options: ScheduleOptions = field(default_factory=ScheduleOptions)
+    random_schedule: bool = False
 
     def __post_init__(self) -> None:
         if not 0 < self.fraction <= 1:
@@ -45,14 +36,11 @@ class FedDCSettings:
 
     def schedule(self, rounds: int, *, route_seed: bytes) -> Schedule:
         """Return the legs of an experiment of `rounds` rounds."""
-        options = self.schedule_options
         return Schedule(
             rounds,
             self.daisy_period,
             self.aggregation_period,
-            ramp=options.ramp,
-            tail=options.tail,
-            secret=schedule_seed(route_seed) if options.random else None,
+            secret=schedule_seed(route_seed) if self.random_schedule else None,
         )
 
     @property

@@ -17,13 +17,8 @@ from safetensors.numpy import load_file
 from client_app.courier import app as courier
 from lab.flower.in_process import InProcessGrid
 from learning.local_data import load_partitions
-from protocol.messages import (
-    Reply,
-    Request,
-    TrainLeg,
-    decode_signed_reply,
-    decode_signed_request,
-)
+from protocol.message_bytes import decode_signed_reply, decode_signed_request
+from protocol.messages import Reply, Request, TrainLeg
 from protocol.records import from_records
 from server_app.config.run_config import Settings
 from server_app.run.simulated_run import run

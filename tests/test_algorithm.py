@@ -127,7 +127,6 @@ CASES: dict[str, dict[str, Any]] = {
     "momentum and subsampling": {"momentum": 0.9, "fraction": 0.5},
     "Adam": {"optimizer": "adam", "learning_rate": 0.01},
     "random schedule": {"schedule": "random", "aggregation_period": 3},
-    "ramp and tail": {"ramp": True, "tail": 0.25, "aggregation_period": 5},
 }
 
 

@@ -21,6 +21,7 @@ import httpx
 from flwr.app import Message
 
 from operation.flower.fleet_node import FleetNode
+from protocol.message_bytes import decode_signed_request, sign_reply
 from protocol.messages import (
     Announcement,
     Carries,
@@ -35,8 +36,6 @@ from protocol.messages import (
     SetUp,
     Trained,
     TrainLeg,
-    decode_signed_request,
-    sign_reply,
 )
 from protocol.records import from_records, to_records
 from protocol.sealing.bundle import from_bundle, to_bundle

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from operation.terminal import console, echo, fail
 
-from .shared import DEFAULT_FOLDER, Folder, exit_on_error
+from .shared import DEFAULT_FOLDER, Folder, exit_on_error, require_agents_user
 
 if TYPE_CHECKING:
     from client_app.hospital_folder import HospitalFolder
@@ -76,17 +76,13 @@ def join(
 ) -> None:
     """Review and pin a roster and the study's codebook; nothing else is served afterwards."""
     from client_app.check.disclosure import check_disclosure
-    from client_app.check.permissions import check_state_folder
     from client_app.configuration import Configuration
     from client_app.enrol import enrolment
     from client_app.hospital_folder import HospitalFolder
 
     place = HospitalFolder(folder)
     with exit_on_error():
-        # The agent could not read a roster that another user pinned.
-        for finding in check_state_folder(place.state):
-            if finding.verdict == "wrong":
-                fail(2, f"{finding.text}: {finding.remedy}")
+        require_agents_user(place.state)
         configuration = Configuration.read(place.configuration)
         settings = configuration.hospital
         own, pinned = place.identity().public, place.roster()

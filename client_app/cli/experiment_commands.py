@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from operation.terminal import counted, echo, fail
+from operation.terminal import counted, echo
 
 from . import completion
-from .shared import DEFAULT_FOLDER, Folder, exit_on_error
+from .shared import DEFAULT_FOLDER, Folder, exit_on_error, require_agents_user
 
 if TYPE_CHECKING:
     from client_app.hospital_folder import HospitalFolder
@@ -84,17 +84,13 @@ def _decide(
     *,
     yes: bool,
 ) -> None:
-    from client_app.check.permissions import check_state_folder
     from client_app.hospital_folder import HospitalFolder
     from client_app.state.asked_experiments import choose
     from client_app.state.decisions import DecisionFile
 
     place = HospitalFolder(folder)
     with exit_on_error():
-        # The agent could not read a decision that another user wrote.
-        for finding in check_state_folder(place.state):
-            if finding.verdict == "wrong":
-                fail(2, f"{finding.text}: {finding.remedy}")
+        require_agents_user(place.state)
         chosen = choose(place, experiment, fingerprint)
         echo(_text(chosen, _metrics(place)) + "\n")
     if fingerprint is None and not yes:

@@ -3,7 +3,7 @@
 from client_app.state.asked_experiments import AskedExperiment
 from client_app.state.experiment_ledger import Terms
 from operation.foreign_text import printable
-from operation.terminal import counted
+from operation.terminal import counted, percent
 from protocol.secure_sum.secure_leg import threshold
 
 _STATES = {
@@ -74,9 +74,8 @@ def _privacy(terms: Terms) -> str:
 def _fraction(terms: Terms) -> str:
     if terms.fraction == 1:
         return ""
-    return (
-        f"; each leg draws {terms.fraction:.0%} of the hospitals, so this one takes part in fewer"
-    )
+    drawn = percent(terms.fraction, digits=0)
+    return f"; each leg draws {drawn} of the hospitals, so this one takes part in fewer"
 
 
 def _hand_overs(terms: Terms) -> str:

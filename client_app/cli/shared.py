@@ -29,6 +29,15 @@ def require_folder(folder: Path) -> None:
         fail(2, f"{folder}: no such folder; name the hospital's with --folder or FEDDC_HOSPITAL")
 
 
+def require_agents_user(state: Path) -> None:
+    """Exit if the agent could not read what this user writes into its state folder."""
+    from client_app.check.permissions import check_state_folder
+
+    for finding in check_state_folder(state):
+        if finding.verdict == "wrong":
+            fail(2, f"{finding.text}: {finding.remedy}")
+
+
 @contextmanager
 def exit_on_error() -> Iterator[None]:
     """Print an expected error of a hospital's command and exit.

@@ -7,8 +7,6 @@ changes of a request are one transaction: the reply, the new state, and the line
 
 import hashlib
 import logging
-import math
-import secrets
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,22 +19,20 @@ from client_app.state.experiment_store import ExperimentStore
 from client_app.state.expiry import expire_experiments
 from client_app.state.privacy.ledger import PrivacyLedger
 from client_app.state.privacy.ledger_file import LedgerFile
-from client_app.state.store import STREAM_SECRET, Store, StoreFull, UnreadableExperiment
+from client_app.state.store import Store, StoreFull, UnreadableExperiment
 from learning.data import Partition
 from learning.privacy import NoiseSource
 from learning.settings import TrainingSettings
 from operation.disk_space import DiskFull
 from protocol.descriptor import Descriptor
+from protocol.message_bytes import is_signed_by, sign_reply
 from protocol.messages import (
     Announcement,
     Close,
-    Closed,
     EvaluateFinal,
     ExchangeKeyShares,
-    ExperimentRequest,
     Hello,
     Introduction,
-    Masked,
     OpenKeyShares,
     Refusal,
     RefusalCode,
@@ -44,32 +40,27 @@ from protocol.messages import (
     Request,
     Reveal,
     SetUp,
-    SharesRevealed,
     SignSurvivors,
-    Trained,
     TrainLeg,
     Vouch,
-    encode,
-    is_signed_by,
-    sign_reply,
 )
-from protocol.randomness import SEED_BYTES, TrainingStreams, private_seed
 from protocol.sealing.keys import Identity
 from protocol.study.roster import Roster
 
 from . import key_exchange
-from .aggregate import read_final, vouch
+from .aggregate import vouch
 from .agreement.admission import admit, cached_reply, read_descriptor, store_of
 from .agreement.agreed_experiment import AgreedExperiment, Agreement
+from .agreement.agreements import Agreements
 from .agreement.approval import ApprovalCheck
 from .agreement.policy import Policy
 from .agreement.terms import terms_of
+from .audit_entry import audit_entry
 from .closing_sum import evaluate_final
 from .figures import allowed_figures
-from .final_model import keep_final_model, remember_first_model
+from .final_model import close, remember_first_model
 from .leg import serve_leg
-from .leg_order import check_opening
-from .local_training import LocalTraining, check_network, parse_settings
+from .local_training import check_network, parse_settings
 from .log_text import log_text
 from .privacy.planned import check_noise
 from .privacy.spending import Spending
@@ -122,7 +113,9 @@ class Hospital:
         self._privacy_ledger = PrivacyLedger(store, privacy_file)
         ledger = ExperimentLedger(store)
         self._approval = ApprovalCheck(ledger, self._decisions, policy, roster)
-        self._agreements: dict[bytes, Agreement] = {}
+        self._agreements = Agreements(
+            name, partition, store, private_streams=policy.private_streams, device=device
+        )
 
     def answer(self, data: bytes) -> bytes:
         """Answer a request; nothing a request contains makes it raise."""
@@ -197,7 +190,7 @@ class Hospital:
             privacy_file=self._privacy_file,
             noise=self._noise,
         )
-        copy._agreements = self._agreements
+        copy._agreements = self._agreements.with_store(store)
         return copy
 
     def _serve(self, request: Request, digest: bytes) -> Reply:
@@ -207,7 +200,7 @@ class Hospital:
             case SetUp():
                 return self._set_up(request)
             case ExchangeKeyShares():
-                experiment = self._experiment(request)
+                experiment = self._agreements.of(request)
                 return key_exchange.exchange_key_shares(
                     request,
                     experiment,
@@ -216,12 +209,12 @@ class Hospital:
                     self._allowed_figures(experiment),
                 )
             case OpenKeyShares():
-                ready = key_exchange.open_key_shares(request, self._experiment(request))
+                ready = key_exchange.open_key_shares(request, self._agreements.of(request))
                 ExperimentStore(self._store, request.experiment).begin_next_generation()
                 return ready
             case TrainLeg() | EvaluateFinal():
                 self._approval.check_not_withdrawn(request.experiment)
-                experiment = self._experiment(request)
+                experiment = self._agreements.of(request)
                 self._check_codebook(experiment.descriptor)
                 self._check_policy(experiment.descriptor, experiment.training.settings)
                 self._policy.check_members(
@@ -234,13 +227,17 @@ class Hospital:
                     remember_first_model(request, experiment)
                 return serve_leg(request, *serving, self._spending(digest))
             case SignSurvivors():
-                return sign_survivors(request, self._experiment(request), self._identity)
+                return sign_survivors(request, self._agreements.of(request), self._identity)
             case Reveal():
-                return reveal(request, self._experiment(request), self._identity)
+                return reveal(request, self._agreements.of(request), self._identity)
             case Vouch():
-                return vouch(request, self._experiment(request), self._identity)
+                return vouch(request, self._agreements.of(request), self._identity)
             case Close():
-                return self._close(request)
+                closed = close(
+                    request, self._agreements.of(request), self._policy, self._final_models
+                )
+                self._approval.ledger.close(request.experiment)
+                return closed
 
     def _set_up(self, request: SetUp) -> Announcement:
         """Agree to a descriptor once, if the policy allows it, and announce a new key for it."""
@@ -257,7 +254,7 @@ class Hospital:
         check_noise(descriptor, settings)
         self._check_policy(descriptor, settings)
         check_network(descriptor, settings, self._partition, self._policy.maximum_parameters)
-        agreement = self._agreement(request.payload, self._roster)
+        agreement = self._agreements.build(request.payload, self._roster)
         if agreed is None:
             self._begin(request, agreement)
         else:
@@ -283,8 +280,7 @@ class Hospital:
                 agreement.descriptor, terms_of(agreement, self._roster, self._policy.delta)
             )
         except Refused:
-            # The secret of its streams may be new, and what is refused is not stored.
-            del self._agreements[request.payload]
+            self._agreements.forget(request.payload)
             raise
 
     def _check_codebook(self, descriptor: Descriptor) -> None:
@@ -298,51 +294,6 @@ class Hospital:
         examples = len(self._partition.train)
         self._policy.check_experiment(descriptor, settings, self._roster, examples)
 
-    def _close(self, request: Close) -> Closed:
-        """Check and keep the final model, and destroy the experiment's keys and state."""
-        experiment = self._experiment(request)
-        check_opening(request, experiment)
-        metrics = None
-        if experiment.descriptor.averaging == "secure":
-            # Its figures would be one hospital's own; they have left in the closing sum, if at all.
-            model = read_final(request.payload, experiment)
-        else:
-            model = experiment.training.read(request.payload)
-            is_private = experiment.training.settings.privacy_unit != "none"
-            if "held-out" in self._policy.metrics and not is_private:
-                metrics = experiment.training.evaluate(model, self._policy.minimum_held_out)
-        if self._final_models is not None:
-            keep_final_model(self._final_models, experiment, model)
-        experiment.store.destroy()
-        self._approval.ledger.close(request.experiment)
-        return Closed(
-            held_out_loss=self._policy.rounded("held-out", metrics.loss if metrics else None),
-            held_out_accuracy=self._policy.rounded(
-                "held-out", metrics.accuracy if metrics else None
-            ),
-        )
-
-    def _experiment(self, request: ExperimentRequest) -> AgreedExperiment:
-        """Return the experiment of a request, with the roster of its generation."""
-        store = store_of(request, self._store)
-        agreed, roster = store.descriptor, store.roster
-        if agreed is None or roster is None:
-            raise Refused(RefusalCode.UNKNOWN_EXPERIMENT, f"no agreement on {store.experiment}")
-        return AgreedExperiment(self.name, store, roster, self._agreement(agreed, roster))
-
-    def _agreement(self, agreed: bytes, roster: Roster) -> Agreement:
-        if agreed not in self._agreements:
-            descriptor = Descriptor.from_bytes(agreed)
-            streams = TrainingStreams(self._stream_seed(descriptor), roster.names.index(self.name))
-            training = LocalTraining(
-                descriptor, parse_settings(descriptor), self._partition, streams, self._device
-            )
-            self._agreements.clear()  # one experiment at a time: data on a device can be large
-            self._agreements[agreed] = Agreement(
-                descriptor, descriptor.schedule().legs, training, len(self._partition.train)
-            )
-        return self._agreements[agreed]
-
     def _allowed_figures(self, experiment: AgreedExperiment) -> bytes:
         training = experiment.training
         if training.settings.privacy_unit != "none":
@@ -353,39 +304,11 @@ class Hospital:
     def _spending(self, digest: bytes) -> Spending:
         return Spending(self._privacy_ledger, self._policy, digest, self._noise)
 
-    def _stream_seed(self, descriptor: Descriptor) -> bytes:
-        """Return the seed of batches, dropout and own first models."""
-        if not self._policy.private_streams:
-            return descriptor.training_seed
-        secret = self._store.get(STREAM_SECRET)
-        if secret is None:
-            secret = secrets.token_bytes(SEED_BYTES)
-            self._store.put(STREAM_SECRET, secret)
-        return private_seed(secret, descriptor.experiment)
-
     def _complete(
         self, request: Request, digest: bytes, reply: Reply, received: dict[str, Any]
     ) -> bytes:
         """Add the audit line, cache the reply, and return it."""
-        sent: dict[str, Any] = {
-            "kind": reply.kind,
-            "bytes": len(reply.payload),
-            # Of the reply as it is signed, but without the head of this log.
-            "digest": hashlib.sha256(encode(reply)).hexdigest(),
-        }
-        if isinstance(reply, Trained):
-            recipient = request.recipient if isinstance(request, TrainLeg) else None
-            sent |= {"recipient": recipient or "coordinator", "readable": not reply.sealed}
-        elif isinstance(reply, Masked):
-            sent |= {"recipient": "coordinator", "readable": False}
-        elif isinstance(reply, SharesRevealed):
-            # The coordinator can read the sum with the others', from now on.
-            sent |= {"recipient": "coordinator", "readable": f"sum of {reply.summands}"}
-            if isinstance(request, Reveal):
-                is_closing = request.leg > len(self._experiment(request).legs)
-                sent["content"] = "figures" if is_closing else "model"
-        if isinstance(request, TrainLeg):
-            sent |= self._epsilon(request, digest)
+        sent = audit_entry(request, reply, self._agreements, self._spending(digest))
         head = self._audit_log.append(received, sent)
         answer = self._signed(reply.model_copy(update={"audit": head}), digest)
         if not isinstance(request, Hello | Vouch):
@@ -394,17 +317,6 @@ class Hospital:
             if isinstance(request, TrainLeg | EvaluateFinal):
                 store.last_leg = request.leg
         return answer
-
-    def _epsilon(self, request: TrainLeg, digest: bytes) -> dict[str, float | None]:
-        """Return, for the audit log, ε of all releases with noise so far, this one included.
-
-        JSON has no infinity: where there is next to no noise, it is null.
-        """
-        experiment = self._experiment(request)
-        if experiment.training.settings.privacy_unit == "none":
-            return {}
-        spent = self._spending(digest).epsilon(request.experiment)
-        return {"epsilon": round(spent, 6) if math.isfinite(spent) else None}
 
     def _signed(self, reply: Reply, digest: bytes) -> bytes:
         study = self._roster.study

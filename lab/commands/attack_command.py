@@ -11,7 +11,7 @@ from rich.table import Table
 
 from lab.attack.report import attack
 from lab.commands.run_command import screen
-from operation.terminal import activity
+from operation.terminal import activity, percent
 
 _ATTACKS = {"loss": "loss of the received model", "update": "direction of the update"}
 
@@ -48,7 +48,7 @@ def _membership(results: dict[str, Any]) -> Table:
                 f"{value['rate']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
                 for value in one["true_positives"].values()
             ]
-            accuracy = f"{100 * each['accuracy']:.1f} %"
+            accuracy = percent(each["accuracy"])
             name = _ATTACKS[one["attack"]]
             made.add_row(
                 _epsilon(each["epsilon"]), accuracy, name, *rates, f"{one['advantage']:.2f}"
@@ -66,7 +66,7 @@ def _reconstruction(results: dict[str, Any]) -> Table:
     for column in ("ε", "batch", "records", "reconstructed"):
         made.add_column(column, justify="right")
     for each in results["reconstruction"]:
-        share = f"{100 * each['reconstructed']:.0f} %"
+        share = percent(each["reconstructed"], digits=0)
         made.add_row(_epsilon(each["epsilon"]), str(each["batch"]), str(each["records"]), share)
     return made
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from lab.commands.run_command import write
 from lab.engine import leg_by_leg
-from lab.experiments import PresetName, load_experiment
+from lab.experiments import ExperimentError, PresetName, load_experiment
 from lab.results.row import Row, rows_of
 from lab.results.text import spread_text
 from lab.sweep import Request, RunFolder, sweep
@@ -99,8 +99,10 @@ def run(
     >>> feddc.lab.run("mnist", seeds=3).frame()
     """
     if preset not in get_args(PresetName):
-        raise ValueError(f"preset must be one of {', '.join(get_args(PresetName))}, got {preset!r}")
-    request = Request(load_experiment(name), preset, tuple(methods), seeds)
+        raise ExperimentError(f"preset must be laptop, desk or full, got {preset!r}")
+    experiment = load_experiment(name)
+    experiment.preset(preset)  # refuses one that the experiment does not have
+    request = Request(experiment, preset, tuple(methods), seeds)
     plan = ready(request)
     folder = RunFolder.for_request(request, None if run_dir is None else Path(run_dir))
     watch = _Line(Console(quiet=True))

@@ -13,16 +13,19 @@ from pathlib import Path
 # Flower waits 5 s for the database before a request fails: nothing here may take as long.
 _WAIT_SECONDS = 2.0
 _RUNNING = "SELECT EXISTS (SELECT 1 FROM task WHERE finished_at IS NULL)"
-# Models are deleted a few pieces at a time: deleting gigabytes takes longer.
+# Models are deleted a few pieces at a time: deleting gigabytes takes longer. The latest come first,
+# and an object is always later than its children. So what is left is whole if a run begins
+# meanwhile, which may send the same bytes: Flower takes an object that it has for complete.
 _DELETE = (
     "DELETE FROM message_ins",
     "DELETE FROM message_res",
     "DELETE FROM object_push_session_pending",
     "DELETE FROM object_push_session_roots",
     "DELETE FROM object_push_sessions",
-    "DELETE FROM object_children",
     "DELETE FROM run_objects",
-    "DELETE FROM objects WHERE rowid IN (SELECT rowid FROM objects LIMIT 4)",
+    "DELETE FROM object_children WHERE parent_id IN "
+    "(SELECT object_id FROM objects ORDER BY rowid DESC LIMIT 4)",
+    "DELETE FROM objects WHERE rowid IN (SELECT rowid FROM objects ORDER BY rowid DESC LIMIT 4)",
 )
 
 

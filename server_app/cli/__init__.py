@@ -8,7 +8,7 @@ from . import (
     codebook_commands,
     dashboard_commands,
     experiment_commands,
-    export_command,
+    export_model_command,
     service_commands,
     study_commands,
 )
@@ -47,4 +47,6 @@ app.command(cls=command_class("feddc coordinator status --json"))(experiment_com
 app.command(cls=command_class("feddc coordinator resume --detach"))(experiment_commands.resume)
 app.command(cls=command_class("feddc coordinator stop"))(experiment_commands.stop)
 app.command(cls=command_class("feddc coordinator dashboard --port 0"))(dashboard_commands.dashboard)
-app.command(cls=command_class("feddc coordinator export --to for-others"))(export_command.export)
+app.command(cls=command_class("feddc coordinator export --to for-others"))(
+    export_model_command.export
+)

@@ -71,20 +71,7 @@ class MethodSettings(SettingsGroup):
         "when aggregations come",
         advice="`periodic`: every `aggregation-period` rounds. `random`: models travel every "
         "`daisy-period` rounds, and each communication is an aggregation with probability d/b, so "
-        "no hospital knows in advance which. Needs 1 ≤ d ≤ b; not with `ramp` or `tail`.",
-    )
-    ramp: bool = setting(
-        False,
-        "increase the gaps between aggregations from 1 over 2, 4, … rounds",
-        advice="Up to `aggregation-period`. It made no measurable difference in our ablation.",
-    )
-    tail: float = setting(
-        0.0,
-        "last fraction of the rounds, in which every communication aggregates",
-        ge=0,
-        lt=1,
-        advice="It made no measurable difference in our ablation and costs aggregations. No effect "
-        "with `daisy-period = 0`.",
+        "no hospital knows in advance which. Needs 1 ≤ d ≤ b.",
     )
     permutation: Literal["uniform", "derangement", "coverage"] = setting(
         "uniform",
@@ -198,8 +185,6 @@ class MethodSettings(SettingsGroup):
             self.rounds,
             self.daisy_period or None,
             self.aggregation_period or None,
-            ramp=self.ramp,
-            tail=self.tail,
             secret=schedule_seed(route_seed) if self.schedule == "random" else None,
         )
 

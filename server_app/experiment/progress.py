@@ -21,7 +21,7 @@ from rich.text import Text
 from operation.clock import Clock
 from operation.runs.event_file import Event
 from operation.runs.history import RunHistory
-from operation.terminal import byte_size, counted
+from operation.terminal import byte_size, counted, percent
 
 # A line at an aggregation, unless the last one is this recent; at any leg after the longer time.
 _LINE_SECONDS, _SILENT_SECONDS = 5.0, 30.0
@@ -59,7 +59,7 @@ def progress_text(run: RunHistory) -> str:
     if run.loss is not None:
         parts.append(f"loss {run.loss:.3f}")
     if run.test_accuracy is not None:
-        parts.append(f"test {run.test_accuracy:.1%}")
+        parts.append(f"test {percent(run.test_accuracy)}")
     if run.missing:
         parts.append(f"{len(run.missing)} missing")
     return ", ".join(parts)
@@ -166,10 +166,10 @@ def _accuracies(summary: dict[str, Any]) -> dict[str, str]:
         unknown = "unknown: no test data here, and too few hospitals disclose their own figures"
         return held_out or {"accuracy": unknown}
     return {
-        "test accuracy": f"{_percent(summary['test_accuracy'])} (the final aggregate)",
-        "balanced accuracy": f"{_percent(summary['test_balanced_accuracy'])} "
+        "test accuracy": f"{percent(summary['test_accuracy'])} (the final aggregate)",
+        "balanced accuracy": f"{percent(summary['test_balanced_accuracy'])} "
         "(mean over the classes)",
-        "mean over hospitals": f"{_percent(summary['mean_client_accuracy'])} "
+        "mean over hospitals": f"{percent(summary['mean_client_accuracy'])} "
         "(each hospital's own model)",
     } | (held_out if summary["held_out"] else {})
 
@@ -179,18 +179,14 @@ def _held_out(summary: dict[str, Any]) -> dict[str, str]:
     if total := summary["held_out"]:
         examples, hospitals = (counted(total[f"{what}s"], what) for what in ("example", "hospital"))
         return {
-            "held-out accuracy": f"{_percent(total['accuracy'])} (the final aggregate, {examples} "
+            "held-out accuracy": f"{percent(total['accuracy'])} (the final aggregate, {examples} "
             f"of {hospitals})",
-            "held-out balanced": f"{_percent(total['balanced_accuracy'])} (mean over the classes)",
+            "held-out balanced": f"{percent(total['balanced_accuracy'])} (mean over the classes)",
         }
     if summary["mean_held_out_accuracy"] is None:
         return {}
-    mean = _percent(summary["mean_held_out_accuracy"])
+    mean = percent(summary["mean_held_out_accuracy"])
     return {"held-out accuracy": f"{mean} (the final aggregate, mean over hospitals)"}
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
 
 
 def _absences(missing: dict[str, int]) -> str:

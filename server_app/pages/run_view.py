@@ -23,7 +23,7 @@ from operation.runs.history import (
     waiting_text,
 )
 from operation.runs.pooling import is_pooled
-from operation.terminal import byte_size
+from operation.terminal import byte_size, percent
 
 from .chain_map import chain_map
 from .forest import forest
@@ -158,9 +158,9 @@ def _facts(run: RunRecord) -> list[list[str]]:
             f"{history.done} of {history.legs}: {hand_overs} hand-overs, "
             f"{len(history.aggregations)} aggregations",
         ],
-        ["test accuracy", _percent(history.test_accuracy)],
-        ["balanced accuracy", _percent(summary.get("test_balanced_accuracy"))],
-        ["held-out accuracy, mean over hospitals", _percent(_pooled(run))],
+        ["test accuracy", percent(history.test_accuracy, unknown="")],
+        ["balanced accuracy", percent(summary.get("test_balanced_accuracy"), unknown="")],
+        ["held-out accuracy, mean over hospitals", percent(_pooled(run), unknown="")],
         ["sent", f"{byte_size(history.bytes_up)} up, {byte_size(history.bytes_down)} down"],
         ["hand-overs", _sealed(summary.get("sealed"))],
         ["single models that the coordinator could read", str(summary.get("readable_models", ""))],
@@ -289,10 +289,6 @@ def waiting_line(history: RunHistory) -> str:
 
 def _sealed(sealed: bool | None) -> str:
     return "" if sealed is None else "sealed" if sealed else "not sealed"
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.1%}"
 
 
 def _epsilon(history: RunHistory) -> str:

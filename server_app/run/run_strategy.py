@@ -11,7 +11,6 @@ from server_app.config.aggregators import build_aggregator
 from server_app.config.run_config import Settings
 from strategies.feddc import FedDC
 from strategies.session.sealed_study import SealedStudy
-from strategies.settings import ScheduleOptions
 from strategies.wrapped.array_records import to_model
 
 from .recorder import Recorder
@@ -52,9 +51,7 @@ def run_strategy(
             weighting=algorithm.weighting,
             init=algorithm.init,
             buffers=first.buffers,
-            schedule_options=ScheduleOptions(
-                ramp=algorithm.ramp, tail=algorithm.tail, random=algorithm.schedule == "random"
-            ),
+            random_schedule=algorithm.schedule == "random",
         )
         config = ConfigRecord(dict(settings.training.as_config()))
         config["shape"], config["classes"] = list(shape), classes

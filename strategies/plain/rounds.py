@@ -14,8 +14,6 @@ class Rounds:
     """
 
     def __init__(self, settings: FedDCSettings, route_seed: bytes, rounds: int | None) -> None:
-        if rounds is None and settings.schedule_options.tail:
-            raise ValueError("tail needs the number of rounds: call FedDC's own start")
         self._settings, self._route_seed = settings, route_seed
         self._is_open = rounds is None
         self._legs: list[Leg] = []

@@ -1,14 +1,16 @@
-"""Which answers of a leg can be used, and why the others can't.
+"""A leg's answers: asking for them, which of them can be used, and why the others can't.
 
 Models go to the spool as they arrive: together they may be larger than memory.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from logging import WARNING
 
 import numpy as np
 
+from operation.flower.logger import log
 from protocol.messages import Masked, Refusal, RefusalCode, Trained
 from protocol.model_bytes import ModelBytesError, ModelState, Wire
 from protocol.model_size import Layout, ModelSize, layout_of, model_size, optimizer_layouts
@@ -19,8 +21,10 @@ from protocol.secure_sum.vector import Mean
 from strategies.identifiers import HospitalName, Position
 from strategies.routing.planner import ModelRef, Plan
 
-from .exchange import NOT_CONNECTED, Answer
+from .exchange import NOT_CONNECTED, Answer, Outgoing
 from .members import Members
+from .quorum import ExperimentFailed, QuorumPause, quorum_problem
+from .sealed_study import SealedStudy
 from .secure.secure_trips import SecureSum
 from .storage.spool import Spool
 
@@ -100,7 +104,7 @@ class LegAnswers:
         self._spool = spool
         self._positions = dict(zip(members.names, members.positions, strict=True))
         self._legs = {assignment.hospital: assignment.leg for assignment in plan.assignments}
-        self._ending = plan.leg.ending
+        self._plan, self._ending = plan, plan.leg.ending
 
     def accept(self, name: HospitalName, answer: Answer) -> None:
         """Check an answer as it arrives; its model goes to the spool."""
@@ -124,6 +128,53 @@ class LegAnswers:
             self.ahead_of_journal |= {hospital} if reply.code in _AHEAD else set()
         light = None if reply is None else reply.model_copy(update={"payload": b""})
         self._answers[name] = replace(answer, reply=light)
+
+    def collect(
+        self,
+        requests: Mapping[HospitalName, Outgoing],
+        study: SealedStudy,
+        *,
+        least: int,
+        timeout: float,
+    ) -> None:
+        """Send the requests and accept the answers; wait while they are too few."""
+        members, leg = self._members, self._plan.leg
+
+        def problem() -> str:
+            return quorum_problem(
+                self._plan, members, self.missing, quorum=study.quorum, least=least
+            )
+
+        def report(hospitals: list[HospitalName], seconds: float) -> None:
+            who = ", ".join(hospitals)
+            log(WARNING, "leg %d: waiting for %s since %.0f s", leg.number, who, seconds)
+            study.observer.unanswered(leg, hospitals, seconds)
+
+        pause = QuorumPause(leg, study.quorum_wait, study.observer, study.clock)
+        while True:
+            for name, answer in members.ask(
+                requests,
+                timeout=timeout,
+                group=f"leg-{leg.number}",
+                enough=lambda: not problem(),
+                on_unanswered=report,
+            ):
+                self.accept(name, answer)
+            if not problem():
+                break
+            if self.ahead_of_journal:
+                raise ExperimentFailed(
+                    f"{problem()}; they have answered later legs than this journal knows of, as "
+                    "after a backup: it can't be resumed, but a new experiment can start from its "
+                    "last aggregate"
+                )
+            pause.wait(problem())
+            timeout = min(timeout, pause.seconds_left)
+            missing = {members.names[hospital] for hospital in self.missing}
+            requests = {name: request for name, request in requests.items() if name in missing}
+            members.present()
+        if self.missing:
+            log(WARNING, "leg %d: missing %s", leg.number, members.with_reasons(self.missing))
 
     def restore(self, survivors: Collection[str]) -> None:
         """Take the survivors of a secure sum as answered, in a run that is resumed after it."""

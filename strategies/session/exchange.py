@@ -1,14 +1,17 @@
 """Sends requests over Flower's Grid and yields each hospital's reply, or the reason for none."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from logging import INFO
 from typing import Protocol
 
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from operation.clock import Clock
+from operation.flower.logger import log
 from protocol.messages import MessageError, Refusal, Reply
 from protocol.records import from_records, to_records
 from strategies.identifiers import NodeId
@@ -26,6 +29,11 @@ _LOOK_SECONDS, _LOOKED_AT = 2.5, 4
 _OVERDUE_SECONDS = 5.0
 # A request is sent again if its last copy is older than this, up to so many copies at once.
 _AGAIN_SECONDS, _COPIES = 5.0, 3
+# Flower delivers a message at most once: it is lost with a SuperNode that is restarted, a courier
+# that fails, or a response that times out. A node fetches its next message only when it is done
+# with the last one. So one that asks for messages this often since a request was sent, and has not
+# answered, has lost it. (The first time it may have fetched the request.)
+_POLLS_OF_A_LOSS = 2
 # Nodes that have not answered are reported after this time, and then again at longer intervals.
 _REPORT_SECONDS, _REPORT_AGAIN_SECONDS = 60.0, 300.0
 # Flower's codes for a courier that raised an exception, and for a node that is gone.
@@ -108,12 +116,15 @@ class Exchange:
     ) -> Iterator[tuple[NodeId, Answer]]:
         """Send every node its request; yield each node's answer, as `read` reads it, on arrival.
 
-        Waits at most `timeout` seconds. Nodes whose last request is overdue get only a grace period
-        if, without them, there are `enough` answers. `on_unanswered` receives the nodes that have
-        not answered after a minute, and then every few minutes.
+        Waits at most `timeout` seconds, and sends a request again that was lost. Nodes whose last
+        request is overdue get only a grace period if, without them, there are `enough` answers.
+        `on_unanswered` receives the nodes that have not answered after a minute, and then every few
+        minutes.
         """
-        started = self._clock.now()
+        started, polls = self._clock.now(), Counter[NodeId]()
         self._open = {node: self._alive(node, request) for node, request in requests.items()}
+        # Who asked for messages before these were sent has not lost them.
+        ready = self._notifier.wait(0.0) if self._notifier.available else None
         waiting = list(requests)
         for node, request in requests.items():
             self._push(node, request, timeout=timeout, group=group)
@@ -122,7 +133,6 @@ class Exchange:
                 yield node, NOT_CONNECTED
         pause, looked, last_arrival = _FIRST_PAUSE, started, started
         report = started + _REPORT_SECONDS
-        ready: frozenset[int] | None = frozenset() if self._notifier.available else None
         while waiting:
             now = self._clock.now()
             grace = max(_OVERDUE_SECONDS, 2 * (last_arrival - started))
@@ -143,8 +153,15 @@ class Exchange:
                 yield node, answer
             if arrived:
                 pause, last_arrival = _FIRST_PAUSE, self._clock.now()
+            for node in waiting:
+                if polls[node] >= _POLLS_OF_A_LOSS and self._push(
+                    node, requests[node], timeout=timeout, group=group
+                ):
+                    log(INFO, "%s: node %d has lost its request, which is sent again", group, node)
+                    polls[node] = 0
             if not arrived or self._notifier.available:
                 ready = self._notifier.wait(pause)
+                polls.update(NodeId(node) for node in ready or ())
                 pause = min(1.5 * pause, _LONGEST_PAUSE)
 
     def _give_up(self, nodes: Iterable[NodeId], waited: float) -> Iterator[tuple[NodeId, Answer]]:
@@ -164,20 +181,23 @@ class Exchange:
         now, key = self._clock.now(), request.key
         return [sent for sent in self._open.get(node, []) if sent.key == key and now < sent.expires]
 
-    def _push(self, node: NodeId, request: Outgoing, *, timeout: float, group: str) -> None:
+    def _push(self, node: NodeId, request: Outgoing, *, timeout: float, group: str) -> bool:
+        """Send a request, unless a copy was sent just now or there are enough of them."""
         now, copies = self._clock.now(), self._open[node]
         if copies and (now - copies[-1].at < _AGAIN_SECONDS or len(copies) >= _COPIES):
-            return
+            return False
         data = request.to_bytes()
         life = timeout + _GRACE_SECONDS
         message = Message(to_records(data), node, MessageType.TRAIN, group_id=group, ttl=life)
         # One at a time: of several, Flower silently leaves out those it can't deliver, and
         # together they may be larger than memory.
         ids = list(self._grid.push_messages([message]))
-        if ids and ids[0]:  # a SuperLink gives an undeliverable message an empty id
-            digest = hashlib.sha256(data).digest()
-            copies.append(_Sent(ids[0], request.key, digest, now, now + life, len(data)))
-            self._notifier.message_sent(node)
+        if not ids or not ids[0]:  # a SuperLink gives an undeliverable message an empty id
+            return False
+        digest = hashlib.sha256(data).digest()
+        copies.append(_Sent(ids[0], request.key, digest, now, now + life, len(data)))
+        self._notifier.message_sent(node)
+        return True
 
     def _arrivals(
         self,

@@ -6,14 +6,8 @@ from dataclasses import dataclass, field
 from flwr.serverapp import Grid
 
 from protocol.audit_head import AuditHead
-from protocol.messages import (
-    MessageError,
-    Reply,
-    Request,
-    decode_signed_reply,
-    is_reply_by,
-    sign_request,
-)
+from protocol.message_bytes import decode_signed_reply, is_reply_by, sign_request
+from protocol.messages import MessageError, Reply, Request
 from protocol.sealing.keys import Identity
 from protocol.study.roster import Roster
 from strategies.identifiers import HospitalName, NodeId, Position

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from client_app.hospital.agreement.policy import Policy
 from lab.flower.in_process import InProcessGrid
 from learning.data import Examples, Partition
-from protocol.messages import Trained, TrainLeg, decode_signed_reply, decode_signed_request
+from protocol.message_bytes import decode_signed_reply, decode_signed_request
+from protocol.messages import Trained, TrainLeg
 from protocol.model_bytes import ModelState
 from protocol.records import from_records, to_records
 from protocol.sealing import envelope

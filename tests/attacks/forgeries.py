@@ -7,15 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from protocol.messages import (
-    MAGIC,
-    Carries,
-    Close,
-    Request,
-    SetUp,
-    TrainLeg,
-    encode,
-)
+from protocol.message_bytes import MAGIC, encode
+from protocol.messages import Carries, Close, Request, SetUp, TrainLeg
 from protocol.model_bytes import ModelState
 from protocol.sealing import envelope
 from protocol.sealing.envelope import Context

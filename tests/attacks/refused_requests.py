@@ -8,6 +8,7 @@ agent.
 
 import numpy as np
 
+from protocol.message_bytes import encode, sign_request
 from protocol.messages import (
     ANY_HOSPITAL,
     Announcement,
@@ -17,8 +18,6 @@ from protocol.messages import (
     Hello,
     RefusalCode,
     SetUp,
-    encode,
-    sign_request,
 )
 from protocol.model_bytes import ModelState
 from tests.attacks.forgeries import (

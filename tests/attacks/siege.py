@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from client_app.state.audit_report import read_audit
 from protocol.audit_head import AuditHead
-from protocol.messages import Close, Closed, Refusal, RefusalCode, Request, encode
+from protocol.message_bytes import encode
+from protocol.messages import Close, Closed, Refusal, RefusalCode, Request
 from protocol.sealing.keys import Identity
 from tests.attacks.study import VICTIM, Agent, Experiment, Study, expect, refused
 

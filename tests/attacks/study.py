@@ -23,7 +23,7 @@ from client_app.enrol.enrolment import initialise
 from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
 from client_app.hospital_folder import HospitalFolder
-from client_app.state.store import MappingStore
+from client_app.state.store import MappingStore, Store
 from learning.data import Examples, Partition
 from learning.models import ModelError
 from learning.settings import TrainingSettings
@@ -31,6 +31,7 @@ from learning.trainer import Network, TaskSpec
 from operation.config import SettingsError
 from protocol.audit_head import AuditHead
 from protocol.descriptor import Descriptor
+from protocol.message_bytes import decode_signed_reply, is_reply_by, sign_request
 from protocol.messages import (
     Announcement,
     Carries,
@@ -46,9 +47,6 @@ from protocol.messages import (
     SetUp,
     Trained,
     TrainLeg,
-    decode_signed_reply,
-    is_reply_by,
-    sign_request,
 )
 from protocol.model_bytes import ModelState
 from protocol.sealing.bundle import from_bundle, to_bundle
@@ -307,6 +305,20 @@ def in_process(
         codebook=codebook,
     )
     study.hospitals[name], study.memories[name] = hospital, memory
+    return hospital
+
+
+def stored_at(study: Study, name: str, store: Store) -> Hospital:
+    """Add a hospital to the study, in this process, whose state is in the caller's store."""
+    hospital = Hospital(
+        name,
+        partition(name, 1),
+        store,
+        identity=study.identities[name],
+        roster=study.roster,
+        policy=policy(),
+    )
+    study.hospitals[name] = hospital
     return hospital
 
 

@@ -9,7 +9,8 @@ from client_app.hospital.hospital import Hospital
 from client_app.state.store import MappingStore
 from learning.settings import TrainingSettings
 from learning.trainer import Network, TaskSpec
-from protocol.messages import Carries, RefusalCode, Trained, decode_signed_reply
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import Carries, RefusalCode, Trained
 from protocol.model_bytes import ModelState
 from protocol.randomness import TrainingStreams
 from protocol.study.roster import Roster

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learning.settings import TrainingSettings
-from protocol.messages import MAGIC, Refusal, RefusalCode, Request
+from protocol.message_bytes import MAGIC
+from protocol.messages import Refusal, RefusalCode, Request
 from tests.attacks.honest_requests import may_be_accepted
 from tests.attacks.scene import KINDS, answered, scene
 from tests.attacks.study import FEATURES, NAMES, TRAINING

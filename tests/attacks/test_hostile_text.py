@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from operation import terminal
 from operation.cli import app
-from protocol.messages import MAGIC, MessageError, decode_reply
+from protocol.message_bytes import MAGIC, decode_reply
+from protocol.messages import MessageError
 from protocol.study.card import MAX_BYTES, Card, CardError
 from protocol.study.connection import Connection, ConnectionFileError
 from protocol.study.roster import Roster, RosterError

@@ -13,21 +13,13 @@ from flwr.app import Message
 from numpy.typing import NDArray
 
 from learning.data import Partition
-from protocol.messages import (
-    Carries,
-    RefusalCode,
-    SetUp,
-    Trained,
-    TrainLeg,
-    decode_signed_reply,
-    decode_signed_request,
-)
+from protocol.message_bytes import decode_signed_reply, decode_signed_request
+from protocol.messages import Carries, RefusalCode, SetUp, Trained, TrainLeg
 from protocol.model_bytes import ModelState
 from protocol.records import from_records
 from protocol.sealing import envelope
 from server_app.config.run_config import Settings
 from server_app.run.simulated_run import run
-from strategies.settings import ScheduleOptions
 from tests.attacks.canaries import (
     ROUTE_SEED,
     TRAINING_SEED,
@@ -154,7 +146,7 @@ def test_no_key_and_no_patient_is_in_what_passes() -> None:
         {},
         {"init": "own"},
         {"fraction": 0.5},
-        {"aggregation_period": 2, "schedule_options": ScheduleOptions(random=True)},
+        {"aggregation_period": 2, "random_schedule": True},
     ],
     ids=str,
 )

@@ -16,6 +16,7 @@ from client_app.state.store import MappingStore
 from learning.data import Examples, Partition
 from learning.models import build
 from protocol.descriptor import Descriptor
+from protocol.message_bytes import decode_signed_reply, sign_request
 from protocol.messages import (
     Announcement,
     Carries,
@@ -26,8 +27,6 @@ from protocol.messages import (
     SetUp,
     Trained,
     TrainLeg,
-    decode_signed_reply,
-    sign_request,
 )
 from protocol.model_bytes import ModelState
 from protocol.randomness import shared_init_seed

@@ -4,6 +4,12 @@ import hashlib
 
 import pytest
 
+from protocol.message_bytes import (
+    decode_signed_reply,
+    encode,
+    is_reply_by,
+    sign_request,
+)
 from protocol.messages import (
     ANY_HOSPITAL,
     Announcement,
@@ -12,10 +18,6 @@ from protocol.messages import (
     Refusal,
     Request,
     SetUp,
-    decode_signed_reply,
-    encode,
-    is_reply_by,
-    sign_request,
 )
 from tests.client_app.small_hospital import (
     COORDINATOR,

@@ -20,14 +20,8 @@ from client_app.hospital_data import load_partition
 from client_app.state.sqlite_store import SqliteStore
 from client_app.state.store import STREAM_SECRET, MappingStore
 from learning.data import Examples, Partition
-from protocol.messages import (
-    Carries,
-    Refusal,
-    RefusalCode,
-    Trained,
-    TrainLeg,
-    decode_signed_reply,
-)
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import Carries, Refusal, RefusalCode, Trained, TrainLeg
 from tests.attacks.study import Agent as BehindSocket
 from tests.attacks.study import Experiment, Study, in_process
 from tests.client_app.agent_socket import worked

@@ -12,7 +12,8 @@ from client_app.state.reset import reset_experiments
 from client_app.state.store import MappingStore
 from protocol.approval import approval_fingerprint
 from protocol.descriptor import Descriptor
-from protocol.messages import Announcement, Refusal, Trained, decode_signed_reply
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import Announcement, Refusal, Trained
 from protocol.schedule import schedule_commitment
 from tests.client_app.small_hospital import (
     IDENTITIES,

@@ -12,14 +12,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from client_app import courier, simulated_hospital
 from lab.flower.in_process import InProcessGrid
-from protocol.messages import (
-    ANY_HOSPITAL,
-    Hello,
-    Introduction,
-    MessageError,
-    decode_signed_reply,
-    sign_request,
-)
+from protocol.message_bytes import decode_signed_reply, sign_request
+from protocol.messages import ANY_HOSPITAL, Hello, Introduction, MessageError
 from protocol.records import from_records, to_records
 from protocol.study.simulated_study import simulated_study
 from server_app.config.run_config import Settings

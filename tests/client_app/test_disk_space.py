@@ -7,7 +7,8 @@ import pytest
 
 from client_app.state.sqlite_store import SqliteStore
 from operation import disk_space
-from protocol.messages import Refusal, decode_signed_reply
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import Refusal
 from tests.client_app.commands import feddc
 from tests.client_app.conftest import Enrolled
 from tests.client_app.small_hospital import (

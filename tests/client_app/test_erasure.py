@@ -11,13 +11,13 @@ import pytest
 
 from client_app.agent.api import AgentApi, Health
 from client_app.agent.process import expire_regularly
-from client_app.hospital.hospital import Hospital
 from client_app.state.audit_log import verify_lines
 from client_app.state.experiment_store import ExperimentStore
 from client_app.state.reset import reset_experiments
 from client_app.state.sqlite_store import SqliteStore
 from protocol.descriptor import Descriptor
-from protocol.messages import Close, Refusal, RefusalCode, Trained, decode_signed_reply
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import Close, Refusal, RefusalCode, Trained
 from tests.attacks.study import (
     Experiment,
     Study,
@@ -25,8 +25,8 @@ from tests.attacks.study import (
     in_process,
     new_study,
     partition,
-    policy,
     refused,
+    stored_at,
 )
 from tests.client_app.stored_bytes import PIECE, found
 from tests.fake_clock import FakeClock
@@ -54,15 +54,7 @@ class Victim:
 
     def open(self) -> None:
         self.store = SqliteStore(self.folder / "memory.sqlite", self.clock)
-        self.hospital = Hospital(
-            VICTIM,
-            partition(VICTIM, 1),
-            self.store,
-            identity=self._study.identities[VICTIM],
-            roster=self._study.roster,
-            policy=policy(),
-        )
-        self._study.hospitals[VICTIM] = self.hospital
+        self.hospital = stored_at(self._study, VICTIM, self.store)
 
     def note_secrets(self, experiment: str) -> None:
         """Remember what is stored about an experiment now, its key file included."""
@@ -89,9 +81,8 @@ class Victim:
 @pytest.fixture
 def study() -> Study:
     study = new_study(("Aspen", VICTIM, "Cedar"))
-    for seed, name in enumerate(study.roster.names):
-        if name != VICTIM:
-            in_process(study, name, partition(name, seed))
+    in_process(study, "Aspen", partition("Aspen", 0))
+    in_process(study, "Cedar", partition("Cedar", 2))
     return study
 
 

@@ -18,14 +18,8 @@ from client_app.state.decisions import DecisionFile, DecisionsError
 from operation.locks import ProcessLock
 from protocol.approval import approval_fingerprint
 from protocol.descriptor import Descriptor
-from protocol.messages import (
-    Announcement,
-    Refusal,
-    RefusalCode,
-    SetUp,
-    decode_signed_reply,
-    sign_request,
-)
+from protocol.message_bytes import decode_signed_reply, sign_request
+from protocol.messages import Announcement, Refusal, RefusalCode, SetUp
 from tests.client_app.commands import feddc
 from tests.client_app.conftest import ROOT, Agent, Enrolled
 

@@ -10,7 +10,8 @@ from client_app.hospital.hospital import Hospital
 from client_app.state.audit_log import verify_lines
 from client_app.state.store import MappingStore
 from protocol.audit_head import AuditHead
-from protocol.messages import Carries, Hello, decode_signed_reply, encode
+from protocol.message_bytes import decode_signed_reply, encode
+from protocol.messages import Carries, Hello
 from tests.client_app.small_hospital import (
     EVERY_SECOND_LEG_AGGREGATES,
     IDENTITIES,

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learning.trainer import Trainer
-from protocol.messages import Refusal, decode_signed_reply
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import Refusal
 from tests.client_app.small_hospital import (
     COORDINATOR,
     EVERY_LEG_AGGREGATES,

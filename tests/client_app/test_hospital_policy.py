@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from client_app.hospital.hospital import Hospital
-from protocol.messages import Announcement, Carries, Refusal, decode_signed_reply
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import Announcement, Carries, Refusal
 from protocol.sealing.keys import Identity
 from protocol.study.roster import Member, Roster
 from tests.client_app.small_hospital import (

@@ -10,14 +10,8 @@ from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
 from client_app.state.store import MappingStore
 from learning.data import Partition
-from protocol.messages import (
-    Announcement,
-    Carries,
-    Closed,
-    Refusal,
-    Trained,
-    decode_signed_reply,
-)
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import Announcement, Carries, Closed, Refusal, Trained
 from protocol.model_bytes import ModelState
 from tests.client_app.small_hospital import (
     EVERY_LEG_AGGREGATES,
@@ -50,8 +44,8 @@ from tests.client_app.three_hospitals import Study
 # --- it repeats itself ----------------------------------------------------------------------------
 
 
-# Legs 3, 6 and all from 8 on end in an aggregation.
-SCHEDULE: dict[str, Any] = {"rounds": 22, "daisy_period": 2, "aggregation_period": 6, "tail": 0.3}
+# Legs 3, 6, 9 and the last, 11, end in an aggregation.
+SCHEDULE: dict[str, Any] = {"rounds": 22, "daisy_period": 2, "aggregation_period": 6}
 
 
 def conversation(**chosen: Any) -> list[Callable[[Hospital], bytes]]:
@@ -77,8 +71,8 @@ def conversation(**chosen: Any) -> list[Callable[[Hospital], bytes]]:
         with_envelope(3, None),
         with_aggregate(4, "east"),
         with_envelope(6, None),
-        with_aggregate(8, None),
         with_aggregate(9, None),
+        with_aggregate(11, None),
     ]
 
 

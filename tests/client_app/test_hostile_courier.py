@@ -18,7 +18,8 @@ import pytest
 
 from client_app.agent.hardening import harden_process
 from client_app.connect.agent_client import ask
-from protocol.messages import Hello, Introduction, decode_signed_reply, sign_request
+from protocol.message_bytes import decode_signed_reply, sign_request
+from protocol.messages import Hello, Introduction
 from tests.client_app.conftest import ROOT, Agent, Enrolled
 
 COURIER, GROUP = 54_321, 54_322

@@ -39,14 +39,6 @@ SCHEDULES: dict[str, tuple[dict[str, Any], list[tuple[int, int, str]]]] = {
         {"rounds": 5, "daisy_period": 2, "aggregation_period": None},
         [(0, 2, "H"), (2, 2, "H"), (4, 1, "A")],
     ),
-    "ramp": (
-        {"rounds": 8, "daisy_period": 1, "aggregation_period": 4, "ramp": True},
-        [(round_, 1, ending) for round_, ending in enumerate("AHAHHHAA")],
-    ),
-    "tail": (
-        {"rounds": 10, "daisy_period": 1, "aggregation_period": 3, "tail": 0.4},
-        [(round_, 1, ending) for round_, ending in enumerate("HHAHHAAAAA")],
-    ),
 }
 ENDINGS: dict[str, str | None] = {"H": "east", "A": None}
 

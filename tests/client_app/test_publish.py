@@ -7,7 +7,8 @@ import pytest
 
 from client_app import simulated_hospital
 from operation.runs.history import RunHistory
-from protocol.messages import Announcement, decode_signed_reply
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import Announcement
 from tests.client_app.small_hospital import descriptor, member, set_up
 
 

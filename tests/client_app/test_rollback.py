@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from client_app.hospital.hospital import Hospital
 from client_app.state.reset import reset_experiments
 from client_app.state.sqlite_store import SqliteStore
 from protocol.messages import Refusal, RefusalCode, Trained
-from tests.attacks.study import Study, expect, in_process, new_study, partition, policy
+from tests.attacks.study import Study, expect, in_process, new_study, partition, stored_at
 
 VICTIM = "Birch"
 
@@ -24,14 +23,7 @@ class Restorable:
         self._open()
 
     def _open(self) -> None:
-        self._study.hospitals[VICTIM] = Hospital(
-            VICTIM,
-            partition(VICTIM, 1),
-            self.store,
-            identity=self._study.identities[VICTIM],
-            roster=self._study.roster,
-            policy=policy(),
-        )
+        stored_at(self._study, VICTIM, self.store)
 
     def back_up(self) -> None:
         self.store.close()

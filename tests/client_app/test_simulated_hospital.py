@@ -19,6 +19,7 @@ from learning.local_data import load_dataset, load_partitions
 from learning.trainer import Network, TaskSpec
 from operation.config import SettingsError
 from protocol.descriptor import Descriptor
+from protocol.message_bytes import decode_signed_reply, sign_request
 from protocol.messages import (
     ANY_HOSPITAL,
     Announcement,
@@ -30,8 +31,6 @@ from protocol.messages import (
     SetUp,
     Trained,
     TrainLeg,
-    decode_signed_reply,
-    sign_request,
 )
 from protocol.model_bytes import ModelState
 from protocol.study.simulated_study import SimulatedStudy, simulated_study

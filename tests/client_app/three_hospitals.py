@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from protocol.message_bytes import decode_signed_reply
 from protocol.messages import (
     Announcement,
     Carries,
@@ -10,7 +11,6 @@ from protocol.messages import (
     OpenKeyShares,
     Ready,
     Reply,
-    decode_signed_reply,
 )
 from protocol.sealing.bundle import from_bundle, to_bundle
 from tests.client_app.small_hospital import (

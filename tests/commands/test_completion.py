@@ -41,7 +41,7 @@ def completed(line: str) -> list[str]:
         ("lab export x --to ", ["csv", "tensorboard"]),
         ("simulate --permutation ", ["uniform", "derangement", "coverage"]),
         ("simulate --set schedule=", ["schedule=periodic", "schedule=random"]),
-        ("simulate --set ramp=", ["ramp=true", "ramp=false"]),
+        ("simulate --set sealed=", ["sealed=true", "sealed=false"]),
         ("coordinator run --set sched", ["schedule="]),
         ("coordinator run --set nothing=", []),
         ("coordinator up --only ", ["superlink", "proxy"]),

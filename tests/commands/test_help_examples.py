@@ -235,15 +235,8 @@ def test_examples_of_a_running_study() -> None:
 
 def _enrol_and_start(screens: Screens) -> None:
     coordinator = screens.place("coordinator")
-    screens.run("coordinator init", "coordinator")
-    settings = "".join(f"{line}\n" for line in TASK.splitlines() if "period" in line)
-    (coordinator / "study" / "settings.toml").write_text(settings, encoding="utf-8")
+    screens.enrol_all("".join(f"{line}\n" for line in TASK.splitlines() if "period" in line))
     (coordinator / "study" / "codebook.toml").write_text(CODEBOOK, encoding="utf-8")
-    for number, name in enumerate(HOSPITALS):
-        screens.run("hospital init", name)
-        put_data(screens.place(name) / "hospital" / "data", number)
-        shutil.copy(screens.place(name) / "hospital" / f"{name}.hospital.json", coordinator)
-        screens.run("coordinator enrol", "coordinator", hospital=name)
     screens.run("coordinator roster", "coordinator")
     for name in HOSPITALS:
         shutil.copytree(

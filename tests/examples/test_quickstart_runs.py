@@ -62,7 +62,7 @@ def test_flwr_run_runs_it_and_shows_the_result(tmp_path: Path) -> None:
             )
             if "Failed to start local SuperLink" not in done.stderr:
                 break
-    assert re.search(r"Accuracy of the final model: \d+\.\d%", done.stdout), done.stdout
+    assert re.search(r"Accuracy of the final model: \d+\.\d %", done.stdout), done.stdout
     assert_is_algorithm_one(model_file)
 
 

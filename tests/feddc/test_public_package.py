@@ -26,7 +26,7 @@ def python(code: str, folder: Path, *options: str, **environment: str) -> tuple[
 
 
 def test_it_offers_the_strategy_the_aggregators_and_their_arguments() -> None:
-    names = {"FedDC", "GeometricMedian", "RadonPoint", "ScheduleOptions", "SealedStudy"}
+    names = {"FedDC", "GeometricMedian", "RadonPoint", "SealedStudy"}
     assert names <= set(feddc.__all__)
     for name in names:
         assert getattr(feddc, name) is getattr(strategies, name)

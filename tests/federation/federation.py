@@ -31,6 +31,7 @@ from learning.data import Partition
 from learning.local_data import load_dataset, load_partitions
 from server_app.cli import app as coordinator_commands
 from server_app.config.run_config import Settings
+from tests.janitor import janitor
 from tests.processes import children
 
 GROUPS = {"hospital": hospital_commands, "coordinator": coordinator_commands}
@@ -250,6 +251,10 @@ class Federation:
 
         return load_file(self.experiment() / "model.safetensors")
 
+    def server_apps(self) -> list[int]:
+        """Return the processes of the running experiment's ServerApp, as soon as there is one."""
+        return wait_for(lambda: self.coordinator_processes("flwr-serverapp") or None, "a ServerApp")
+
     def coordinator_processes(self, *words: str) -> list[int]:
         """Return the coordinator's processes whose command line has one of the words."""
         mark = f"FLWR_HOME={self.study / 'superlink' / 'home'}".encode()
@@ -308,16 +313,16 @@ def federation(**changes: Any) -> Iterator[Federation]:
     """Run a federation; everything is stopped and removed at the end."""
     # Not pytest's folder: a socket's path may have 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="fdc-"))
-    made = Federation(folder, **changes)
-    try:
-        made.up()
-        yield made
-    except BaseException:
-        sys.stderr.write(made.logs())
-        raise
-    finally:
-        made.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    with janitor(folder):
+        made = Federation(folder, **changes)
+        try:
+            made.up()
+            yield made
+        except BaseException:
+            sys.stderr.write(made.logs())
+            raise
+        finally:
+            made.close()
 
 
 def feddc(group: str, *arguments: str) -> str:
@@ -352,6 +357,7 @@ def write_data(place: Path, partition: Partition, classes: tuple[str, ...]) -> N
         "standardise = true": "standardise = false",
         # So that batches are the simulation's, and figures can be compared.
         "private-streams = true": "private-streams = false",
+        "maximum-experiments = 10": "maximum-experiments = 100",
         "metrics = []": 'metrics = ["examples", "loss", "accuracy", "held-out"]',
     }
     for old, new in changes.items():

@@ -16,6 +16,7 @@ from sklearn.datasets import load_breast_cancer
 from benchmarks.support.processes import free_port
 from operation.command_line.command import EXAMPLE_ID
 from tests.federation.federation import FEDDC, environment
+from tests.janitor import janitor
 
 HOSPITALS = ("St Mary", "Charite", "Mercy")
 TASK = 'input-shape = "30"\nclasses = 2\nrounds = 6\naggregation-period = 3\n'
@@ -66,6 +67,17 @@ class Screens:
         assert done.returncode == 0, f"{command} at {who}: {done.stdout}{done.stderr}"
         return done.stdout
 
+    def enrol_all(self, settings: str) -> None:
+        """Create the study with these settings, and its hospitals with data."""
+        coordinator = self.place("coordinator")
+        self.run("coordinator init", "coordinator")
+        (coordinator / "study" / "settings.toml").write_text(settings, encoding="utf-8")
+        for number, name in enumerate(HOSPITALS):
+            self.run("hospital init", name)
+            put_data(self.place(name) / "hospital" / "data", number)
+            shutil.copy(self.place(name) / "hospital" / f"{name}.hospital.json", coordinator)
+            self.run("coordinator enrol", "coordinator", hospital=name)
+
     def waiting(self, hospital: str) -> str | None:
         """Return the experiment that waits for the hospital's approval, if one does."""
         shown = self.run("hospital experiments", hospital)
@@ -104,12 +116,12 @@ def screens_of(commands: Mapping[str, list[str]]) -> Iterator[Screens]:
     """Make the folder of a study; stop everything and remove it at the end."""
     # Not pytest's folder: a socket's path may have 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="fdc-"))
-    made = Screens(folder, commands)
-    try:
-        yield made
-    finally:
-        made.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    with janitor(folder):
+        made = Screens(folder, commands)
+        try:
+            yield made
+        finally:
+            made.close()
 
 
 def put_data(folder: Path, number: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.federation.federation import needs_nginx, wait_for
-from tests.federation.screens import HOSPITALS, TASK, Screens, put_data, screens_of
+from tests.federation.screens import HOSPITALS, TASK, Screens, screens_of
 from tests.snippets import README, under
 
 pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.timing]
@@ -21,13 +21,7 @@ def screens() -> Iterator[Screens]:
 
 def test_the_two_screens_make_a_study_with_a_model_and_an_audit_log(screens: Screens) -> None:
     coordinator = screens.place("coordinator")
-    screens.run("coordinator init", "coordinator")
-    (coordinator / "study" / "settings.toml").write_text(TASK, encoding="utf-8")
-    for number, name in enumerate(HOSPITALS):
-        screens.run("hospital init", name)
-        put_data(screens.place(name) / "hospital" / "data", number)
-        shutil.copy(screens.place(name) / "hospital" / f"{name}.hospital.json", coordinator)
-        screens.run("coordinator enrol", "coordinator", hospital=name)
+    screens.enrol_all(TASK)
     screens.run("coordinator roster", "coordinator")
 
     for name in HOSPITALS:

@@ -1,16 +1,10 @@
 """Agents and coordinators are killed in each trip of a secure sum: the experiment goes on."""
 
-import json
-import os
-import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.federation.failures import VICTIM, ever_missing
+from tests.federation.failures import TRIPS, VICTIM, ever_missing, kill_all, seen_in_trip
 from tests.federation.federation import (
     Federation,
     assert_chains_accounted_for,
@@ -20,39 +14,15 @@ from tests.federation.federation import (
 
 pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.timing]
 
-# What the coordinator's journal says about the secure sum in each trip.
-TRIPS: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "masked": lambda state: not state["survivors"],
-    "signed": lambda state: bool(state["survivors"]) and not state["signatures"],
-    "revealed": lambda state: bool(state["signatures"]),
-}
 
-
-def wait_for_trip(study: Federation, trip: str) -> None:
-    """Wait until the coordinator is in this trip of any of the aggregations."""
-    journal = study.experiment() / "journal" / "state.json"
-    deadline = time.monotonic() + 600
-    while time.monotonic() < deadline:
-        assert not study.events("end"), f"no aggregation was seen in the trip {trip}"
-        for _ in range(100):
-            try:
-                state = json.loads(journal.read_text()).get("secure_sum")
-            except (FileNotFoundError, ValueError):
-                state = None
-            if state is not None and TRIPS[trip](state):
-                return
-            time.sleep(0.001)
-    raise AssertionError(f"no {trip} after 600 s")
-
-
-@pytest.mark.parametrize("trip", list(TRIPS))
+@pytest.mark.parametrize("trip", TRIPS)
 def test_a_coordinator_killed_in_a_trip_resumes_to_the_same_model(
     study: Federation, tmp_path: Path, trip: str
 ) -> None:
     run = study.begin()
-    wait_for_trip(study, trip)
-    for pid in study.coordinator_processes("flwr-serverapp"):
-        os.kill(pid, signal.SIGKILL)
+    server_app = study.server_apps()  # looked up before: a trip takes a moment only
+    assert seen_in_trip(study, trip), f"no aggregation was seen in the trip {trip}"
+    kill_all(server_app)
     assert study.ended(run).code == 1
 
     outcome = study.run(command="resume")
@@ -62,10 +32,10 @@ def test_a_coordinator_killed_in_a_trip_resumes_to_the_same_model(
     assert_same_model(study, tmp_path / "simulated")
 
 
-@pytest.mark.parametrize("trip", list(TRIPS))
+@pytest.mark.parametrize("trip", TRIPS)
 def test_an_agent_killed_in_a_trip_is_done_without_at_most(study: Federation, trip: str) -> None:
     run = study.begin()
-    wait_for_trip(study, trip)
+    assert seen_in_trip(study, trip), f"no aggregation was seen in the trip {trip}"
     study.kill("agent", VICTIM)
     study.start("agent", VICTIM)
 

@@ -101,7 +101,7 @@ def test_the_help_needs_neither_torch_nor_flower() -> None:
         (["--set", "=1"], "--set takes KEY=VALUE, got '=1'"),
         (["--set", "rounds=[1]"], "rounds must be a single value, got '[1]' (command line)"),
         (["--rounds", "1", "--set", "rounds=2"], "rounds is given twice (command line)"),
-        (["--set", "ramp=yes"], "ramp must be true or false, got 'yes' (command line)"),
+        (["--set", "sealed=yes"], "sealed must be true or false, got 'yes' (command line)"),
         (["--cpus", "0"], "Invalid value for '--cpus': 0 is not in the range x>=1."),
         (["--model", "nothing"], "nothing"),
         (["--dataset", "mnist", "--data-dir", "/nowhere"], "/nowhere"),
@@ -232,8 +232,8 @@ def test_lines_are_few_and_say_how_it_goes() -> None:
     assert [line.strip() for line in screen.getvalue().splitlines()] == [
         "0.0 s  starting Flower",
         "0.0 s  2 hospitals, 9 legs (18 rounds)",
-        "5.0 s  leg 5/9 aggregation, test 50.0%, 1 missing",
-        "9.0 s  leg 9/9 aggregation, test 90.0%, 1 missing",
+        "5.0 s  leg 5/9 aggregation, test 50.0 %, 1 missing",
+        "9.0 s  leg 9/9 aggregation, test 90.0 %, 1 missing",
     ]
 
 
@@ -261,7 +261,7 @@ def test_the_bar_fits_an_ordinary_terminal() -> None:
         on_event({"event": "leg", "leg": 998, "ending": "aggregation", "loss": 10.25})
 
     shown_last = [line for line in screen.getvalue().split("\r") if "998/999" in line][-1]
-    assert "leg 998/999 aggregation, loss 10.250, test 91.2% " in shown_last
+    assert "leg 998/999 aggregation, loss 10.250, test 91.2 % " in shown_last
     assert "left" in shown_last
     assert "…" not in shown_last
 
@@ -276,8 +276,8 @@ def test_the_table_has_units_and_says_where_everything_is(tmp_path: Path) -> Non
 
     rows = dict(line.strip().split("  ", 1) for line in screen.getvalue().splitlines())
     assert {name: value.strip() for name, value in rows.items()} == {
-        "test accuracy": "81.2% (the final aggregate)",
-        "balanced accuracy": "50.0% (mean over the classes)",
+        "test accuracy": "81.2 % (the final aggregate)",
+        "balanced accuracy": "50.0 % (mean over the classes)",
         "mean over hospitals": "– (each hospital's own model)",
         "legs": "20 = 16 hand-overs + 4 aggregations",
         "absent": "Basel in 7 legs, Cleveland in 7 legs, St [b]Mary in 1 leg",
@@ -296,7 +296,7 @@ def test_the_table_has_the_hospitals_accuracy_where_there_is_no_test_set(tmp_pat
     without = SUMMARY | {"test_accuracy": None, "test_balanced_accuracy": None}
     Console(file=screen, width=300).print(closing_table(without, tmp_path))
     first, second, *_ = screen.getvalue().splitlines()
-    expected = "held-out accuracy  75.0% (the final aggregate, mean over hospitals)"
+    expected = "held-out accuracy  75.0 % (the final aggregate, mean over hospitals)"
     assert first.strip() == expected
     assert second.startswith("legs")
 

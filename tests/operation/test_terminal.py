@@ -156,3 +156,16 @@ def test_no_command_makes_a_console_of_its_own() -> None:
     for package in ("client_app", "server_app"):
         for file in (ROOT / package).rglob("*.py"):
             assert not re.search(r"\bConsole\(", file.read_text()), file
+
+
+def test_percentages_are_written_in_one_way() -> None:
+    assert terminal.percent(0.7286) == "72.9 %"
+    assert terminal.percent(1.0, digits=0) == "100 %"
+    assert terminal.percent(None) == "–"
+    for package in ("client_app", "server_app", "lab", "learning", "operation", "benchmarks"):
+        for file in (ROOT / package).rglob("*.py"):
+            text = file.read_text(encoding="utf-8")
+            assert not re.search(r":[+,]?(?:\.\d)?%\}", text), file
+    script = (ROOT / "server_app" / "pages" / "static" / "page.js").read_text(encoding="utf-8")
+    assert "percent(run.accuracy)" in script
+    assert not re.search(r"\} ?%", script)

@@ -12,7 +12,8 @@ from client_app.hospital.privacy.spending import total_epsilon
 from client_app.state.privacy.ledger import PrivacyLedger, Totals
 from client_app.state.privacy.ledger_file import open_ledger_file
 from client_app.state.sqlite_store import SqliteStore
-from protocol.messages import Refusal, decode_signed_reply
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import Refusal
 from tests.client_app.small_hospital import (
     EVERY_LEG_AGGREGATES,
     IDENTITIES,

@@ -8,8 +8,8 @@ import pytest
 
 from learning.data import Examples, Partition
 from learning.privacy import NoiseSource
+from protocol.message_bytes import decode_signed_reply as decoded
 from protocol.messages import Announcement, Closed, Refusal, RefusalCode, Trained
-from protocol.messages import decode_signed_reply as decoded
 from protocol.model_bytes import ModelState
 from tests.client_app.small_hospital import (
     CLASSES,

@@ -28,13 +28,11 @@ FIELDS: dict[str, Any] = {
     "averaging": "plain",
     "fraction": 1.0,
     "init": "shared",
-    "ramp": False,
     "roster": ROSTER.hex(),
     "rounds": 10,
     "schedule_commitment": None,
     "sealed": True,
     "shape": [1, 8, 8],
-    "tail": 0.0,
     "training": {"learning-rate": 0.1, "model": "mlp", "batch-size": 4, "nesterov": False},
     "training_seed": SEED.hex(),
     "version": 2,
@@ -97,9 +95,9 @@ def test_the_bytes_are_those_of_the_written_format() -> None:
         b'{"aggregate":"verified","aggregation_period":5,"averaging":"plain","classes":2,'
         b'"codebook":null,"daisy_period":1,"experiment":"e1",'
         b'"first_model":"32333435363738393a3b3c3d3e3f404142434445464748494a4b4c4d4e4f5051",'
-        b'"first_model_is_given":false,"fraction":1.0,"init":"shared","minimum_cohort":2,"ramp":false,'
+        b'"first_model_is_given":false,"fraction":1.0,"init":"shared","minimum_cohort":2,'
         b'"roster":"6465666768696a6b6c6d6e6f707172737475767778797a7b7c7d7e7f80818283",'
-        b'"rounds":10,"schedule_commitment":null,"sealed":true,"shape":[1,8,8],"tail":0.0,'
+        b'"rounds":10,"schedule_commitment":null,"sealed":true,"shape":[1,8,8],'
         b'"training":{"batch-size":4,'
         b'"learning-rate":0.1,"model":"mlp","nesterov":false},"training_seed":'
         b'"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f","version":2,'
@@ -145,14 +143,12 @@ def test_periods_that_never_come_are_none() -> None:
 @pytest.mark.parametrize(
     "impossible",
     [
-        {"ramp": True, "aggregation_period": None},
         {"schedule_commitment": "00" * 32, "daisy_period": None},
         {"schedule_commitment": "00" * 32, "daisy_period": 6},
-        {"schedule_commitment": "00" * 32, "tail": 0.5},
     ],
 )
 def test_a_schedule_that_can_not_be_is_refused(impossible: dict[str, Any]) -> None:
-    with pytest.raises(DescriptorError, match=r"schedule|ramp"):
+    with pytest.raises(DescriptorError, match="schedule"):
         Descriptor.from_bytes(dumped(FIELDS | impossible))
 
 
@@ -186,8 +182,6 @@ WRONG: list[tuple[str, Any]] = [
     *[("rounds", wrong) for wrong in ("x", "10", 0, -1, 10.0, True, None, [10], 2**53, 10**400)],
     *[("daisy_period", wrong) for wrong in ("never", 0, -1, 1.5, False, [], 2**53)],
     *[("aggregation_period", wrong) for wrong in ("5", 0, -5, 5.0, True, {}, 2**53)],
-    *[("ramp", wrong) for wrong in (0, "false", None)],
-    *[("tail", wrong) for wrong in (-0.1, 1.0, "0", None, 0)],
     *[("fraction", wrong) for wrong in (0.0, 1.1, "1", None, 1)],
     *[("schedule_commitment", wrong) for wrong in ("", "00" * 31, 7, "zz" * 32)],
     # Only a shared first model has a digest, and only a shared one can be given.

@@ -9,6 +9,17 @@ from hypothesis import given
 from pydantic import ValidationError
 
 from protocol.audit_head import AuditHead
+from protocol.message_bytes import (
+    decode_reply,
+    decode_request,
+    decode_signed_reply,
+    decode_signed_request,
+    encode,
+    is_reply_by,
+    is_signed_by,
+    sign_reply,
+    sign_request,
+)
 from protocol.messages import (
     Carries,
     Close,
@@ -19,15 +30,6 @@ from protocol.messages import (
     Request,
     SetUp,
     TrainLeg,
-    decode_reply,
-    decode_request,
-    decode_signed_reply,
-    decode_signed_request,
-    encode,
-    is_reply_by,
-    is_signed_by,
-    sign_reply,
-    sign_request,
 )
 from protocol.sealing.keys import Identity
 from tests.protocol.any_message import LEG, TRAINED, WIDE, dumped, framed, replies, requests

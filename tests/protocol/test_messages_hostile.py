@@ -7,15 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.messages import (
-    Hello,
-    MessageError,
-    Reply,
-    Request,
-    decode_reply,
-    decode_request,
-    encode,
-)
+from protocol.message_bytes import decode_reply, decode_request, encode
+from protocol.messages import Hello, MessageError, Reply, Request
 from tests.protocol.any_message import LEG, TRAINED, WIDE, dumped, framed, replies, requests
 
 # --- hostile headers ------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from protocol.messages import encode
+from protocol.message_bytes import encode
 from protocol.randomness import (
     TrainingStreams,
     derive_seed,

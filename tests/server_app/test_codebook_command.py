@@ -3,14 +3,12 @@
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
 
-from operation.cli import app
 from operation.config import SettingsError
 from protocol.codebook import Codebook
 from server_app.experiment.experiment_folder import parse, with_codebook
 from server_app.study.study_folder import Study, StudyError
+from tests.server_app.commands import feddc, initialised
 
 REDCAP = """\
 "Variable / Field Name","Form Name","Section Header","Field Type","Field Label",\
@@ -30,16 +28,9 @@ outcome,f,,dropdown,Outcome,"0, alive | 1, dead",,,,,,,,,,,,
 """
 
 
-def feddc(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["coordinator", *map(str, arguments)])
-
-
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
-    folder = tmp_path / "study"
-    done = feddc("init", "--name", "hearts", "--address", "fl.example.org:8443", "--study", folder)
-    assert done.exit_code == 0, done.output
-    return Study.open(folder)
+    return initialised(tmp_path / "study")
 
 
 def _sample(tmp_path: Path) -> Path:

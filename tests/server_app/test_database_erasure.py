@@ -31,6 +31,7 @@ class SuperLinkDatabase:
         self._store.initialize()
         self.waiting: list[bytes] = []
         self.fetched: list[bytes] = []  # and deleted by Flower
+        self.roots: set[str] = set()
         self._runs = 0
 
     def start_run(self) -> int:
@@ -53,6 +54,33 @@ class SuperLinkDatabase:
             self._put(run, self.waiting[-1])
             self._store.delete(self._put(run, self.fetched[-1]))
         self._execute("INSERT INTO node (node_id, name) VALUES (?, 'St Mary')", 100 + run)
+
+    def send_trees(self, run: int, models: int) -> None:
+        """Send models of three pieces each, one of which they share, as a resumed run does."""
+        shared = b"shared".ljust(100)
+        for number in range(models):
+            pieces = [shared, b"first of %d" % number, b"second of %d" % number]
+            contents = {hashlib.sha256(piece).hexdigest(): piece for piece in pieces}
+            root = hashlib.sha256(b"".join(pieces)).hexdigest()
+            tree = ObjectTree(object_id=root, children=[ObjectTree(object_id=i) for i in contents])
+            for name in self._store.preregister(run, tree):
+                self._store.put(name, contents.get(name, b"root"))
+            self.roots.add(root)
+
+    def whole_trees(self) -> int:
+        """Return how many of the models can be fetched with all their pieces."""
+        trees = [self._store.get_object_tree(root) for root in self.roots]
+        names = [{child.object_id for child in tree.children} for tree in trees]
+        return sum(len(found) == 3 and all(map(self._store.get, found)) for found in names)
+
+    def start_run_when_only(self, objects: int) -> None:
+        """Let a run begin as soon as so many objects are left."""
+        is_so = f"(SELECT count(*) FROM objects) = {objects}"  # noqa: S608 (a number)
+        values = "(task_id, type, run_id, pending_at) VALUES (99, 'serverapp', 2, '')"
+        self._execute(
+            f"CREATE TRIGGER begins AFTER DELETE ON objects WHEN {is_so} "
+            f"BEGIN INSERT INTO task {values}; END"
+        )
 
     def heartbeat(self) -> None:
         self._store.query("UPDATE node SET online_until = random()")
@@ -130,6 +158,21 @@ def test_while_a_run_has_not_ended_nothing_is_erased(database: SuperLinkDatabase
     assert ended_runs(database.path) == 2
     assert erase(database.path, unless_running=True)
     assert database.left() == []
+
+
+@pytest.mark.parametrize("left", range(1, 10))
+def test_a_run_that_begins_while_the_last_is_erased_can_send_the_same_again(
+    database: SuperLinkDatabase, left: int
+) -> None:
+    run = database.start_run()
+    database.send_trees(run, models=3)
+    database.end_run(run)
+    database.start_run_when_only(left)
+
+    erase(database.path, unless_running=True)
+
+    database.send_trees(run + 1, models=3)
+    assert database.whole_trees() == 3
 
 
 def test_a_stopped_superlinks_database_is_erased_whatever_state_its_runs_are_in(

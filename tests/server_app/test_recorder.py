@@ -136,7 +136,7 @@ def test_totals_over_hospitals_are_in_the_summary_and_the_closing_table(tmp_path
     text = io.StringIO()
     summary |= {"test_accuracy": None}
     Console(file=text, width=200).print(closing_table(summary, tmp_path / "run"))
-    assert "90.0% (the final aggregate, 20 examples of 3 hospitals)" in text.getvalue()
+    assert "90.0 % (the final aggregate, 20 examples of 3 hospitals)" in text.getvalue()
 
 
 def test_one_readable_hand_over_and_the_run_was_not_sealed(tmp_path: Path) -> None:

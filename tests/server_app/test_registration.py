@@ -20,7 +20,7 @@ from protocol.study.connection import Connection
 from server_app.study.creation import create_study
 from server_app.study.registration import control, register_members
 from tests.processes import children, is_alive, wait_until
-from tests.server_app.conftest import HOST, Coordinator
+from tests.server_app.conftest import HOST, Connected, Coordinator
 
 pytestmark = [pytest.mark.timing, pytest.mark.slow]
 
@@ -150,29 +150,27 @@ def test_a_supernode_does_not_connect_where_the_certificate_is_another_s(
     place.save_connection(coordinator.study.connection())
 
 
-def test_a_killed_supernode_is_started_again(
-    coordinator: Coordinator, connect_proxy: ConnectProxy
-) -> None:
+@pytest.fixture
+def connected_node(coordinator: Coordinator, connect_proxy: ConnectProxy) -> Iterator[Connected]:
     place = coordinator.hospitals["Köln Süd"]
     with coordinator.connected(place, **proxies(connect_proxy)) as node:
         node.wait_for("SuperNode ID")
-        (child,) = children(node.process.pid)
-        os.kill(child, signal.SIGKILL)
-        node.wait_for("supernode ended with signal SIGKILL; starting it again in 1 s")
-        wait_until(lambda: node.text().count("SuperNode ID") == 2)
-        # It need not try for a minute, until the SuperLink has missed the killed one by itself.
-        assert "was rejected" not in node.text()
+        yield node
 
 
-def test_a_supernode_ends_with_the_command_that_started_it(
-    coordinator: Coordinator, connect_proxy: ConnectProxy
-) -> None:
-    place = coordinator.hospitals["Köln Süd"]
-    with coordinator.connected(place, **proxies(connect_proxy)) as node:
-        node.wait_for("SuperNode ID")
-        (child,) = children(node.process.pid)
-        node.process.kill()
-        wait_until(lambda: not is_alive(child))
+def test_a_killed_supernode_is_started_again(connected_node: Connected) -> None:
+    (child,) = children(connected_node.process.pid)
+    os.kill(child, signal.SIGKILL)
+    connected_node.wait_for("supernode ended with signal SIGKILL; starting it again in 1 s")
+    wait_until(lambda: connected_node.text().count("SuperNode ID") == 2)
+    # It need not try for a minute, until the SuperLink has missed the killed one by itself.
+    assert "was rejected" not in connected_node.text()
+
+
+def test_a_supernode_ends_with_the_command_that_started_it(connected_node: Connected) -> None:
+    (child,) = children(connected_node.process.pid)
+    connected_node.process.kill()
+    wait_until(lambda: not is_alive(child))
 
 
 def test_a_removed_member_is_refused_and_comes_back_with_a_new_key(

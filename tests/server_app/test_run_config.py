@@ -98,7 +98,7 @@ def test_settings_left_out_have_their_defaults() -> None:
             "rounds": st.integers(1, 10**6),
             "fraction": st.floats(0.01, 1),
             "permutation": st.sampled_from(["uniform", "derangement", "coverage"]),
-            "ramp": st.booleans(),
+            "sealed": st.booleans(),
             "proximal-mu": st.floats(0, 10),
             "learning-rate": st.floats(1e-6, 10),
             "run-dir": st.text(max_size=10),
@@ -137,11 +137,9 @@ WRONG: list[tuple[str, Any, str]] = [
     ("daisy-period", "never", "must be a whole number, got 'never'"),
     ("aggregation-period", -1, "must be at least 0, got -1"),
     ("aggregation-period", 2.5, "must be a whole number, got 2.5"),
+    ("sealed", 1, "must be true or false, got 1"),
+    ("sealed", "true", "must be true or false, got 'true'"),
     ("schedule", "weekly", "must be one of 'periodic' or 'random', got 'weekly'"),
-    ("ramp", 1, "must be true or false, got 1"),
-    ("ramp", "true", "must be true or false, got 'true'"),
-    ("tail", 1.0, "must be less than 1.0, got 1.0"),
-    ("tail", -0.1, "must be at least 0.0, got -0.1"),
     (
         "permutation",
         "cyclic",
@@ -238,9 +236,6 @@ NOT_TOGETHER: list[tuple[dict[str, Any], str]] = [
     ({"schedule": "random", "daisy_period": 0}, r"needs daisy-period ≤ .* got 0 and 5"),
     ({"schedule": "random", "daisy_period": 6}, r"needs daisy-period ≤ .* got 6 and 5"),
     ({"schedule": "random", "aggregation_period": 0}, r"needs daisy-period ≤ .* got 1 and 0"),
-    ({"schedule": "random", "ramp": True}, r"random schedule can't be combined with ramp"),
-    ({"schedule": "random", "tail": 0.1}, r"random schedule can't be combined with ramp"),
-    ({"ramp": True, "aggregation_period": 0}, r"ramp needs an aggregation-period"),
     ({"aggregator": "median", "weighting": "examples"}, r"weighting = examples has no effect"),
     ({"aggregator": "krum", "weighting": "chain-examples"}, r"aggregator = krum: set weighting"),
     ({"aggregator": "qfedavg"}, r"qfedavg .* needs daisy-period = 0 and fraction = 1, got 1 and"),
@@ -268,8 +263,6 @@ periods = st.integers(0, 7)
             "daisy_period": periods,
             "aggregation_period": periods,
             "schedule": st.sampled_from(["periodic", "random"]),
-            "ramp": st.booleans(),
-            "tail": st.sampled_from([0.0, 0.3]),
         }
     )
 )

@@ -13,7 +13,8 @@ from safetensors.numpy import load_file
 
 from learning.local_data import load_dataset, load_partitions
 from protocol import __version__
-from protocol.messages import Close, Trained, encode
+from protocol.message_bytes import encode
+from protocol.messages import Close, Trained
 from protocol.model_bytes import ModelState
 from server_app.config.run_config import Settings
 from strategies.session.quorum import QuorumNotReached

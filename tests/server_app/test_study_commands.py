@@ -27,20 +27,14 @@ from server_app.config.run_config import Settings
 from server_app.experiment.experiment_folder import deployed_keys, parse
 from server_app.study import certificates
 from server_app.study.study_folder import Study, StudyError
+from tests.server_app.commands import feddc, initialised
 
 ROOT = Path(__file__).parents[2]
 
 
-def feddc(*arguments: object, answer: str = "") -> Result:
-    return CliRunner().invoke(app, ["coordinator", *map(str, arguments)], input=answer)
-
-
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
-    folder = tmp_path / "study"
-    done = feddc("init", "--name", "hearts", "--address", "fl.example.org:8443", "--study", folder)
-    assert done.exit_code == 0, done.output
-    return Study.open(folder)
+    return initialised(tmp_path / "study")
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from flwr.app import Message, RecordDict
 
-from protocol.messages import Reply, Request, TrainLeg, decode_signed_reply, sign_reply
+from protocol.message_bytes import decode_signed_reply, sign_reply
+from protocol.messages import Reply, Request, TrainLeg
 from protocol.model_bytes import ModelState
 from protocol.records import from_records, to_records
 from protocol.study.simulated_study import simulated_study

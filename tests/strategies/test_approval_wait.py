@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from flwr.app import Message
 
-from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
 from client_app.state.decisions import Decision
-from client_app.state.store import MappingStore
 from protocol.messages import SetUp, TrainLeg
 from protocol.study.roster import Roster
 from strategies.session.quorum import ExperimentFailed
@@ -22,12 +20,10 @@ from tests.fake_clock import FakeClock
 from tests.strategies.test_generations import (
     ALL,
     FIRST,
-    IDENTITIES,
     NAMES,
     SECOND,
     Operator,
     Study,
-    partition,
     pins,
     roster,
     run,
@@ -52,15 +48,8 @@ class Approving(Study):
             "approval": approval,
             "plain-aggregation": True,
         }
-        return Hospital(
-            name,
-            partition(name),
-            MappingStore(self.memories[name]),
-            identity=IDENTITIES[name],
-            roster=self.pinned[name],
-            policy=Policy.parse(settings, source="test"),
-            decisions=Decided(person, self.clock) if person is not None else None,
-        )
+        decisions = None if person is None else Decided(person, self.clock)
+        return self.hospital_with(name, settings, decisions)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         (message,) = messages

@@ -10,16 +10,8 @@ from flwr.serverapp.strategy import FedAvg, FedAvgM, Strategy
 
 from learning.local_data import load_partitions
 from learning.trainer import Network, TaskSpec
-from protocol.messages import (
-    Closed,
-    EvaluateFinal,
-    Masked,
-    Request,
-    Reveal,
-    SignSurvivors,
-    decode_signed_reply,
-    decode_signed_request,
-)
+from protocol.message_bytes import decode_signed_reply, decode_signed_request
+from protocol.messages import Closed, EvaluateFinal, Masked, Request, Reveal, SignSurvivors
 from strategies.session.storage.journal import DiskJournal
 from tests.strategies.misconduct import Rule, is_deaf
 from tests.strategies.test_resume import EXPERIMENT, Killed, KilledGrid

@@ -7,7 +7,8 @@ import pytest
 from flwr.app import Context, Error, Message, RecordDict
 
 from lab.flower.in_process import InProcessGrid
-from protocol.messages import Hello, Introduction, Refusal, RefusalCode, Reply, decode_reply, encode
+from protocol.message_bytes import decode_reply, encode
+from protocol.messages import Hello, Introduction, Refusal, RefusalCode, Reply
 from protocol.records import from_records, to_records
 from strategies.identifiers import NodeId
 from strategies.session.exchange import Answer, Exchange

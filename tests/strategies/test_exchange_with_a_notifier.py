@@ -6,7 +6,8 @@ import pytest
 from flwr.app import Context, Message
 
 from lab.flower.in_process import InProcessGrid
-from protocol.messages import Hello, Introduction, decode_reply, encode
+from protocol.message_bytes import decode_reply, encode
+from protocol.messages import Hello, Introduction
 from protocol.records import to_records
 from strategies.identifiers import NodeId
 from strategies.session.exchange import Answer, Exchange
@@ -18,12 +19,13 @@ NODES = range(100, 112)
 
 
 class ScriptedNotifier(ReplyNotifier):
-    """Notifies of nodes at given times."""
+    """Notifies of nodes at given times, each of them once or more often."""
 
     available = True
 
-    def __init__(self, clock: FakeClock, back: dict[int, float]) -> None:
-        self._clock, self._back = clock, dict(back)
+    def __init__(self, clock: FakeClock, back: dict[int, float | list[float]]) -> None:
+        times = {n: at if isinstance(at, list) else [at] for n, at in back.items()}
+        self._clock, self._back = clock, [(n, at) for n, all in times.items() for at in all]
         self.sent: list[int] = []
 
     def message_sent(self, node: int) -> None:
@@ -31,9 +33,9 @@ class ScriptedNotifier(ReplyNotifier):
 
     def wait(self, seconds: float) -> frozenset[int]:
         self._clock.sleep(seconds)
-        heard = frozenset(n for n, at in self._back.items() if at <= self._clock.now())
-        self._back = {n: at for n, at in self._back.items() if n not in heard}
-        return heard
+        heard = [(n, at) for n, at in self._back if at <= self._clock.now()]
+        self._back = [known for known in self._back if known not in heard]
+        return frozenset(n for n, _ in heard)
 
 
 class Grid(InProcessGrid):
@@ -48,6 +50,7 @@ class Grid(InProcessGrid):
         self._clock = clock
         self._asked: dict[str, int] = {}
         self.looks: list[tuple[float, list[int]]] = []
+        self.lost = 0  # so many messages never arrive
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         sent = list(messages)
@@ -58,7 +61,7 @@ class Grid(InProcessGrid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         ids = list(message_ids)
         self.looks.append((self._clock.now(), [self._asked[i] for i in ids]))
-        return super().pull_messages(ids)
+        return super().pull_messages([i for i in ids if list(self._asked).index(i) >= self.lost])
 
 
 @pytest.fixture
@@ -105,3 +108,32 @@ def test_nodes_without_a_notification_are_looked_at_in_turn_a_few_at_a_time(
         looked_at.setdefault(time, []).extend(nodes)
     assert [len(nodes) for nodes in looked_at.values()] == [4, 4, 4]
     assert sorted(node for nodes in looked_at.values() for node in nodes) == list(NODES)
+
+
+def test_a_request_that_its_node_has_lost_is_sent_again(clock: FakeClock) -> None:
+    grid = Grid(clock)
+    grid.lost = 1
+    # It asked for messages when the request was there, and asks again: it has nothing to do.
+    notifier = ScriptedNotifier(clock, {100: [1.0, 24.0, 26.0]})
+    answers = send(grid, notifier, clock, (100,))
+    assert notifier.sent == [100, 100]
+    assert isinstance(answers[100].reply, Introduction)
+    assert answers[100].seconds == pytest.approx(26, abs=1)
+
+
+def test_a_node_that_works_on_its_request_is_not_sent_it_again(clock: FakeClock) -> None:
+    grid = Grid(clock)
+    grid.lost = 1  # it works for longer than anybody waits
+    notifier = ScriptedNotifier(clock, {100: [1.0]})
+    answers = send(grid, notifier, clock, (100,))
+    assert notifier.sent == [100]
+    assert answers[100].problem == "no answer in 60 s"
+
+
+def test_a_node_that_loses_every_copy_gets_a_few(clock: FakeClock) -> None:
+    grid = Grid(clock)
+    grid.lost = 100
+    notifier = ScriptedNotifier(clock, {100: [float(second) for second in range(60)]})
+    answers = send(grid, notifier, clock, (100,))
+    assert notifier.sent == [100, 100, 100]
+    assert answers[100].problem == "no answer in 60 s"

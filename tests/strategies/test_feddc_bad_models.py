@@ -8,12 +8,8 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from protocol.messages import (
-    Refusal,
-    RefusalCode,
-    decode_signed_reply,
-    decode_signed_request,
-)
+from protocol.message_bytes import decode_signed_reply, decode_signed_request
+from protocol.messages import Refusal, RefusalCode
 from protocol.model_bytes import ModelState
 from protocol.records import from_records
 from tests.strategies.misconduct import answers, in_leg, signed, tampers

@@ -8,6 +8,7 @@ import pytest
 from flwr.app import RecordDict
 from flwr.serverapp.strategy import FedAvg
 
+from protocol.message_bytes import decode_signed_reply, decode_signed_request
 from protocol.messages import (
     Announcement,
     Carries,
@@ -17,8 +18,6 @@ from protocol.messages import (
     Request,
     Trained,
     TrainLeg,
-    decode_signed_reply,
-    decode_signed_request,
 )
 from protocol.model_bytes import ModelState
 from protocol.records import to_records

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import pytest
 from flwr.app import Message
 
+from protocol.message_bytes import decode_signed_reply
 from protocol.messages import (
     Announcement,
     ExchangeKeyShares,
@@ -17,7 +18,6 @@ from protocol.messages import (
     RefusalCode,
     SetUp,
     TrainLeg,
-    decode_signed_reply,
 )
 from protocol.records import from_records
 from protocol.sealing.bundle import to_bundle

@@ -12,12 +12,14 @@ from flwr.serverapp.strategy import FedAvg
 
 from client_app.hospital.agreement.policy import Policy
 from client_app.hospital.hospital import Hospital
+from client_app.state.decisions import Decisions
 from client_app.state.store import MappingStore
 from lab.flower.in_process import InProcessGrid
 from learning.data import Examples, Partition
 from learning.settings import TrainingSettings
 from learning.trainer import Network, TaskSpec
 from protocol.descriptor import Descriptor
+from protocol.message_bytes import decode_signed_reply, decode_signed_request, sign_request
 from protocol.messages import (
     Announcement,
     Carries,
@@ -27,9 +29,6 @@ from protocol.messages import (
     SetUp,
     TrainLeg,
     Vouch,
-    decode_signed_reply,
-    decode_signed_request,
-    sign_request,
 )
 from protocol.records import from_records, to_records
 from protocol.sealing.keys import Identity
@@ -87,13 +86,19 @@ class Study(InProcessGrid):
         return [node.node_id for node in self.get_nodes()]
 
     def hospital(self, name: str) -> Hospital:
+        return self.hospital_with(name, POLICY)
+
+    def hospital_with(
+        self, name: str, policy: dict[str, Any], decisions: Decisions | None = None
+    ) -> Hospital:
         return Hospital(
             name,
             partition(name),
             MappingStore(self.memories[name]),
             identity=IDENTITIES[name],
             roster=self.pinned[name],
-            policy=Policy.parse(POLICY, source="test"),
+            policy=Policy.parse(policy, source="test"),
+            decisions=decisions,
         )
 
     def _deliver(self, message: Message) -> Message:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from strategies.aggregators.geometric_median import GeometricMedian, geometric_median
-from tests.strategies.replies import Model, reply
+from tests.strategies.replies import assert_one_point_of_the_whole_model, reply
 
 Points = NDArray[np.float64]
 
@@ -189,31 +189,7 @@ def test_strategy_takes_the_weight_from_the_key_it_was_given() -> None:
 
 
 def test_strategy_takes_one_median_of_the_whole_model_and_keeps_its_form() -> None:
-    generator = np.random.default_rng(4)
-    models: list[Model] = [
-        {
-            "z.weight": generator.standard_normal((3, 2)).astype(np.float32),
-            "a.bias": generator.standard_normal(2),
-            "scale": np.array(generator.standard_normal(), dtype=np.float32),
-        }
-        for _ in range(7)
-    ]
-    replies = [reply(node, model) for node, model in enumerate(models)]
-    replies[2] = reply(2, dict(reversed(models[2].items())))
-    model, _ = GeometricMedian().aggregate_train(1, replies)
-    assert model is not None
-
-    assert [(key, array.dtype, array.shape) for key, array in model.items()] == [
-        ("z.weight", "float32", (3, 2)),
-        ("a.bias", "float64", (2,)),
-        ("scale", "float32", ()),
-    ]
-    flat = np.array([np.concatenate([part.ravel() for part in each.values()]) for each in models])
-    got = np.concatenate([array.numpy().ravel() for array in model.values()])
-    assert got == pytest.approx(geometric_median(flat), abs=1e-6)
-    for message, sent in zip(replies, models, strict=True):
-        kept = message.content.array_records["arrays"]
-        assert all(np.array_equal(kept[key].numpy(), sent[key]) for key in sent)
+    assert_one_point_of_the_whole_model(GeometricMedian(), geometric_median, models=7)
 
 
 def test_strategy_leaves_out_models_that_are_not_finite(caplog: pytest.LogCaptureFixture) -> None:

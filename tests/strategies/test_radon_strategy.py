@@ -18,7 +18,7 @@ from strategies.aggregators.radon import (
     radon_point,
 )
 from tests.strategies.hull import distance_to_hull
-from tests.strategies.replies import Model, reply, request
+from tests.strategies.replies import assert_one_point_of_the_whole_model, reply, request
 
 # Which models are grouped -------------------------------------------------------------------------
 
@@ -91,32 +91,8 @@ def test_metrics_are_weighted_by_examples_but_models_are_not() -> None:
 
 
 def test_keys_shapes_and_types_are_kept_and_replies_left_alone() -> None:
-    generator = np.random.default_rng(7)
-    models: list[Model] = [
-        {
-            "z.weight": generator.standard_normal((2, 1)).astype(np.float32),
-            "a.bias": generator.standard_normal(1),
-            "scale": np.array(generator.standard_normal(), dtype=np.float16),
-        }
-        for _ in range(6)
-    ]
-    replies = [reply(node, model) for node, model in enumerate(models)]
-    replies[3] = reply(3, dict(reversed(models[3].items())))
-    model, _ = aggregate(RadonPoint(), replies)
-
-    assert {key: (array.dtype, array.shape) for key, array in model.items()} == {
-        "z.weight": ("float32", (2, 1)),
-        "a.bias": ("float64", (1,)),
-        "scale": ("float16", ()),
-    }
-    assert list(model) == list(models[0])
-    flat = [np.concatenate([part.ravel() for part in each.values()]) for each in models]
-    got = np.concatenate([array.numpy().ravel() for array in model.values()])
-    assert got == pytest.approx(radon_point(np.array(flat)), abs=1e-3)  # float16
-    assert got[2] == pytest.approx(radon_point(np.array(flat))[2], abs=1e-15)  # float64
-    for message, sent in zip(replies, models, strict=True):
-        kept = message.content.array_records["arrays"]
-        assert all(np.array_equal(kept[key].numpy(), sent[key]) for key in sent)
+    # Four numbers: their Radon number is 6.
+    assert_one_point_of_the_whole_model(RadonPoint(), radon_point, models=6)
 
 
 def test_one_wild_hospital_cannot_move_the_aggregate_out_of_the_others_hull() -> None:

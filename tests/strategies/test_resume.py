@@ -11,7 +11,8 @@ import pytest
 from flwr.app import ArrayRecord, Message
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedAvgM, FedYogi, Strategy
 
-from protocol.messages import Close, Refusal, RefusalCode, Request, decode_signed_request
+from protocol.message_bytes import decode_signed_request
+from protocol.messages import Close, Refusal, RefusalCode, Request
 from protocol.model_bytes import ModelState
 from strategies.session.quorum import ExperimentFailed
 from strategies.session.storage.journal import DiskJournal, JournalError

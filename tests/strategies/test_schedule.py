@@ -44,17 +44,11 @@ def test_a_round_ends_as_the_papers_conditions_say(
 
 
 @PATIENT
-@given(
-    rounds=st.integers(1, 80),
-    d=periods,
-    b=st.integers(1, 15),
-    ramp=st.booleans(),
-    tail=st.floats(0, 0.99),
-)
+@given(rounds=st.integers(1, 80), d=periods, b=periods)
 def test_legs_tile_the_rounds_and_are_numbered_from_one(
-    rounds: int, d: int | None, b: int, ramp: bool, tail: float
+    rounds: int, d: int | None, b: int | None
 ) -> None:
-    legs = Schedule(rounds, d, b, ramp=ramp, tail=tail).legs
+    legs = Schedule(rounds, d, b).legs
     trained = [t for leg in legs for t in range(leg.first_round, leg.last_round + 1)]
     assert trained == list(range(rounds))
     assert [leg.number for leg in legs] == list(range(1, len(legs) + 1))
@@ -80,59 +74,6 @@ def test_aggregation_period_none_aggregates_once_at_the_end() -> None:
 
 def test_both_periods_none_is_one_leg_of_local_training() -> None:
     assert Schedule(9, None, None).legs == (Leg(1, 0, 9, Ending.AGGREGATION),)
-
-
-# Gaps 1, 2, 4, 8, then 10: aggregations after 1, 3, 7, 15, 25, 35, 45 rounds.
-RAMPS = {
-    10: (50, [0, 2, 6, 14, 24, 34, 44, 49]),
-    8: (40, [0, 2, 6, 14, 22, 30, 38, 39]),
-    5: (20, [0, 2, 6, 11, 16, 19]),
-    2: (6, [0, 2, 4, 5]),
-    1: (4, [0, 1, 2, 3]),
-}
-
-
-@pytest.mark.parametrize("b", RAMPS)
-def test_ramp_doubles_the_gap_until_the_period(b: int) -> None:
-    rounds, aggregations = RAMPS[b]
-    signs = endings(Schedule(rounds, 1, b, ramp=True))
-    assert [t for t, sign in enumerate(signs) if sign == "a"] == aggregations
-    assert set(signs) <= {"a", "h"}  # with d = 1 every other round is a hand-over
-
-
-@PATIENT
-@given(rounds=st.integers(1, 200), b=st.integers(1, 40))
-def test_ramp_gaps_never_shrink_and_at_most_double(rounds: int, b: int) -> None:
-    signs = endings(Schedule(rounds, None, b, ramp=True))
-    ends = [-1, *(t for t, sign in enumerate(signs) if sign == "a")]
-    gaps = [later - earlier for earlier, later in pairwise(ends)]
-    assert gaps[0] == 1
-    for earlier, later in pairwise(gaps[:-1]):  # the last one is cut off by the end
-        assert later == min(2 * earlier, b)
-
-
-@pytest.mark.parametrize(
-    ("d", "tail", "expected"),
-    [
-        (1, 0.0, "hhhhahhhhahhhhahhhha"),
-        (1, 0.25, "hhhhahhhhahhhhaaaaaa"),  # the last 5 of 20 rounds
-        (2, 0.5, ".h.hah.h.a.a.aaa.a.a"),
-        (3, 0.99, "..a.aa..aa.a..a..a.a"),
-    ],
-)
-def test_every_communication_in_the_tail_aggregates(d: int, tail: float, expected: str) -> None:
-    assert "".join(endings(Schedule(20, d, 5, tail=tail))) == expected
-
-
-@PATIENT
-@given(rounds=st.integers(1, 80), d=periods, b=periods, tail=st.floats(0, 0.99))
-def test_tail_adds_no_communication(rounds: int, d: int | None, b: int | None, tail: float) -> None:
-    without = endings(Schedule(rounds, d, b))
-    for t, sign in enumerate(endings(Schedule(rounds, d, b, tail=tail))):
-        if t < rounds - round(tail * rounds):
-            assert sign == without[t]
-        else:
-            assert sign == ("." if without[t] == "." else "a")
 
 
 @pytest.mark.parametrize(("d", "b"), [(1, 10), (2, 5), (3, 4)])
@@ -175,15 +116,9 @@ def test_secret_is_not_shown() -> None:
         ({"rounds": 0}, "rounds must be at least 1, got 0"),
         ({"daisy_period": 0}, "daisy_period must be at least 1, got 0"),
         ({"aggregation_period": -3}, "aggregation_period must be at least 1, got -3"),
-        ({"tail": 1.0}, "tail must be at least 0 and less than 1, got 1.0"),
-        ({"tail": -0.1}, "tail must be at least 0"),
-        ({"tail": float("nan")}, "tail must be at least 0"),
-        ({"ramp": True, "aggregation_period": None}, "ramp needs an aggregation_period"),
         ({"secret": SECRET, "daisy_period": 6}, "daisy_period ≤ aggregation_period, got 6 and 5"),
         ({"secret": SECRET, "daisy_period": None}, "random schedule needs daisy_period"),
         ({"secret": SECRET, "aggregation_period": None}, "random schedule needs daisy_period"),
-        ({"secret": SECRET, "ramp": True}, "can't be combined with ramp or tail"),
-        ({"secret": SECRET, "tail": 0.1}, "can't be combined with ramp or tail"),
     ],
 )
 def test_impossible_schedules_are_refused(arguments: dict[str, object], message: str) -> None:

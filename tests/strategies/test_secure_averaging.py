@@ -9,6 +9,7 @@ import pytest
 from flwr.app import Message
 from flwr.serverapp.strategy import FedAvg, FedAvgM, FedMedian, FedProx, Strategy
 
+from protocol.message_bytes import decode_signed_reply, decode_signed_request
 from protocol.messages import (
     Carries,
     Closed,
@@ -18,8 +19,6 @@ from protocol.messages import (
     SignSurvivors,
     Trained,
     TrainLeg,
-    decode_signed_reply,
-    decode_signed_request,
 )
 from protocol.records import from_records
 from strategies.session.quorum import QuorumNotReached

@@ -22,7 +22,8 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
-from protocol.messages import Hello, SetUp, decode_signed_request
+from protocol.message_bytes import decode_signed_request
+from protocol.messages import Hello, SetUp
 from protocol.model_bytes import ModelState
 from strategies.aggregators.radon import RadonPoint
 from strategies.wrapped.adapter import Wrapped

@@ -11,13 +11,8 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 from client_app.courier import app as courier
 from lab.flower.in_process import InProcessGrid
 from learning.local_data import load_dataset
-from protocol.messages import (
-    Request,
-    Trained,
-    TrainLeg,
-    decode_signed_reply,
-    decode_signed_request,
-)
+from protocol.message_bytes import decode_signed_reply, decode_signed_request
+from protocol.messages import Request, Trained, TrainLeg
 from protocol.model_bytes import ModelState
 from protocol.randomness import derive_seed
 from protocol.records import from_records
@@ -30,7 +25,6 @@ from strategies.session.exchange import Answer
 from strategies.session.observer import LegReport, Observer
 from strategies.session.sealed_study import SealedStudy
 from strategies.session.storage.spool import StoredModel
-from strategies.settings import ScheduleOptions
 from tests.conftest import TINY
 from tests.fake_clock import FakeClock
 from tests.strategies.misconduct import NAMES as NAMES
@@ -40,7 +34,6 @@ from tests.strategies.recorded_aggregations import first_model
 _STUDY = simulated_study(3, NAMES)
 STUDY: dict[str, Any] = {"roster": _STUDY.roster, "coordinator": _STUDY.coordinator}
 _STUDY_ARGUMENTS = {field.name for field in fields(SealedStudy)}
-_SCHEDULE_ARGUMENTS = {"ramp": "ramp", "tail": "tail", "random_schedule": "random"}
 ROUTE_SEED = bytes(range(100, 132))
 
 
@@ -208,13 +201,9 @@ def prepare(
 
 
 def make_feddc(strategy: Strategy, **arguments: Any) -> FedDC:
-    """Build FedDC from its own arguments, the study's and the schedule's."""
+    """Build FedDC from its own arguments and the study's."""
     study = {key: arguments.pop(key) for key in _STUDY_ARGUMENTS & set(arguments)}
-    variants = {
-        name: arguments.pop(key) for key, name in _SCHEDULE_ARGUMENTS.items() if key in arguments
-    }
-    options = ScheduleOptions(**variants)
-    return FedDC(strategy, study=SealedStudy(**study), schedule_options=options, **arguments)
+    return FedDC(strategy, study=SealedStudy(**study), **arguments)
 
 
 def run(grid: UnrulyGrid, strategy: Strategy | None = None, **changes: Any) -> Outcome:

@@ -5,6 +5,7 @@ from client_app.state.audit_log import AuditLog
 from client_app.state.experiment_store import ExperimentStore
 from client_app.state.store import STOPPED, Store
 from protocol.descriptor import Descriptor, DescriptorError
+from protocol.message_bytes import decode_signed_request, is_signed_by
 from protocol.messages import (
     ANY_HOSPITAL,
     Close,
@@ -21,8 +22,6 @@ from protocol.messages import (
     SignSurvivors,
     TrainLeg,
     Vouch,
-    decode_signed_request,
-    is_signed_by,
 )
 from protocol.study.roster import Roster
 

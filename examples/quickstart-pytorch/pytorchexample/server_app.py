@@ -35,7 +35,7 @@ def main(grid: Grid, context: Context) -> None:
 
     save_file(result.arrays.to_torch_state_dict(), config["model-file"])
     accuracy = list(result.evaluate_metrics_serverapp.values())[-1]["accuracy"]
-    print(f"Accuracy of the final model: {accuracy:.1%}")
+    print(f"Accuracy of the final model: {100 * accuracy:.1f} %")
 
 
 def global_evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:

@@ -1,6 +1,8 @@
 // The chain map: cells by state for all legs, and lines or coverage for the last chains.
 "use strict";
 
+const percent = (fraction) => `${(100 * fraction).toFixed(1)} %`;  // as operation.terminal.percent
+
 const ChainMap = (() => {
   const SVG = "http://www.w3.org/2000/svg";
   const MOST_LINES = 12;
@@ -181,13 +183,13 @@ const ChainMap = (() => {
       }
       svg.append(shape("rect", { x: x(one.value) - 4, y: y - 4, width: 8, height: 8, class: "dot" }));
       const count = one.examples ? ` (n = ${one.examples})` : "";
-      svg.append(shape("text", { x: right + 14, y: y + 4 }, `${(100 * one.value).toFixed(1)} %${count}`));
+      svg.append(shape("text", { x: right + 14, y: y + 4 }, `${percent(one.value)}${count}`));
     });
     if (data.pooled !== null) {
       const y = data.rows.length * row + row / 2, middle = x(data.pooled);
       svg.append(shape("text", { x: margin - 6, y: y + 4, "text-anchor": "end", class: "strong" }, "all, pooled"));
       svg.append(shape("polygon", { points: `${middle - 9},${y} ${middle},${y - 7} ${middle + 9},${y} ${middle},${y + 7}`, class: "diamond" }));
-      svg.append(shape("text", { x: right + 14, y: y + 4, class: "strong" }, `${(100 * data.pooled).toFixed(1)} %`));
+      svg.append(shape("text", { x: right + 14, y: y + 4, class: "strong" }, percent(data.pooled)));
     }
     return svg;
   }

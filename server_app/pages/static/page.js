@@ -273,7 +273,7 @@ const Page = (() => {
       run.title || run.name,
       make("span", { class: `state ${run.state.split(" ")[0]}` }, run.state),
       run.method,
-      run.accuracy === null ? "–" : `${(100 * run.accuracy).toFixed(1)} %`,
+      run.accuracy === null ? "–" : percent(run.accuracy),
       ...run.facts.filter(([key]) => key === "legs" || key === "sent").map(([, value]) => value),
     ]);
     const scroll = make("div", { class: "scroll", tabindex: "0" });

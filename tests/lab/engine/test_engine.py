@@ -73,7 +73,6 @@ CASES: dict[str, dict[str, Any]] = {
     "derangement": {"permutation": "derangement"},
     "coverage": {"permutation": "coverage", "aggregation_period": 6, "fraction": 0.7},
     "random schedule": {"schedule": "random", "aggregation_period": 3},
-    "ramp and tail": {"ramp": True, "tail": 0.25, "aggregation_period": 5},
     "unequal sizes": {"split": "skewed", "skew_min_examples": 3, "batch_size": 0},
     "unequal sizes, mini-batches": {"split": "skewed", "skew_min_examples": 3},
     "weights of the chain": {

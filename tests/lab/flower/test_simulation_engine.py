@@ -82,9 +82,9 @@ def test_the_bundle_holds_the_settings_and_no_code() -> None:
     config = {
         "run-dir": 'a "b"\n\\ß\x7f',
         "rounds": 3,
-        "tail": 1.0,
+        "momentum": 1.0,
         "seed": 2**63 - 1,
-        "ramp": True,
+        "sealed": True,
     }
 
     bundle = pack(server_app="a.b:app", client_app="c.d:app", config=config)

@@ -11,7 +11,6 @@ import torch
 from torch.utils.data import TensorDataset
 
 import feddc
-from lab.experiments import ExperimentError
 from lab.notebook.progress_line import progress_line
 from tests.conftest import TINY
 
@@ -136,8 +135,7 @@ def test_progress_is_one_line_that_is_erased(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == ""
 
 
-def test_a_comparison_takes_the_presets_of_the_command_and_no_other() -> None:
-    with pytest.raises(ValueError, match="preset must be one of laptop, desk, full, got 'huge'"):
-        feddc.lab.run("synthetic", preset="huge")
-    with pytest.raises(ExperimentError, match="desk"):  # it has none
-        feddc.lab.run("init", preset="desk")
+def test_a_preset_is_the_one_that_was_asked_for(tmp_path: Path) -> None:
+    for preset, problem in (("huge", "laptop, desk or full"), ("desk", "has no desk preset")):
+        with pytest.raises(ValueError, match=problem):
+            feddc.lab.run("permutation", preset=preset, run_dir=tmp_path / preset)

@@ -1,22 +1,13 @@
 """The system's Chromium, driven by Playwright; nothing is downloaded."""
 
-import shutil
 from typing import Any
 
 import pytest
 
-CHROMIUM = shutil.which("chromium")
+from benchmarks.support.chromium import CHROMIUM
+
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--host-resolver-rules=MAP evil.example 127.0.0.1",
-]
+EVIL_IS_HERE = "--host-resolver-rules=MAP evil.example 127.0.0.1"
 WAIT = 120_000  # ms; a busy machine takes its time
 
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.server_app.pages.chromium import CHROMIUM, FLAGS
+from benchmarks.support.chromium import CHROMIUM, FLAGS
+from tests.server_app.pages.chromium import EVIL_IS_HERE
 
 
 @pytest.fixture(scope="module")
@@ -13,6 +14,6 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, EVIL_IS_HERE])
         yield browser
         browser.close()

@@ -10,11 +10,10 @@ from protocol.descriptor import Descriptor
 from protocol.messages import Announcement, Refusal, RefusalCode, SetUp
 from protocol.study.roster import Roster
 from strategies.identifiers import HospitalName
-
-from .exchange import NOT_CONNECTED, Answer
-from .members import Members
-from .quorum import ExperimentFailed
-from .sealed_study import SealedStudy
+from strategies.session.exchange import NOT_CONNECTED, Answer
+from strategies.session.members import Members
+from strategies.session.quorum import ExperimentFailed
+from strategies.session.sealed_study import SealedStudy
 
 WAITING = "waiting for approval"
 # Every request that is refused adds a line to the hospital's audit log.

@@ -1,27 +1,21 @@
-"""Before the first leg and after the last: agreement, keys, and the delivery of the final model.
+"""Before the first leg of a generation: every member agrees, and they make its keys.
 
 The coordinator carries announcements and sealed key shares between the hospitals. It can read none
 of the key shares, and a list that it changed on the way makes keys that open nothing.
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from flwr.app import ConfigRecord
-from flwr.serverapp.strategy import Strategy
-
-from protocol.descriptor import Descriptor, Scalar
+from protocol.descriptor import Descriptor
 from protocol.messages import (
     Announcement,
-    Close,
     ExchangeKeyShares,
     KeyShares,
     OpenKeyShares,
     Ready,
     Reply,
 )
-from protocol.model_bytes import ModelState
-from protocol.schedule import schedule_commitment, schedule_seed
 from protocol.sealing.bundle import BundleError, from_bundle, to_bundle
 from protocol.sealing.membership import (
     SEALED_KEY_SHARE_BYTES,
@@ -30,64 +24,16 @@ from protocol.sealing.membership import (
     agreed_generation,
 )
 from strategies.identifiers import HospitalName
-from strategies.settings import FedDCSettings, Weighting
+from strategies.session.exchange import Answer
+from strategies.session.generation import Examples, Generation
+from strategies.session.members import Members, WholeRequest
+from strategies.session.quorum import ExperimentFailed
+from strategies.session.sealed_study import SealedStudy
+from strategies.settings import Weighting
 
 from .approval import WAITING, ask_to_agree, ask_until_approved, check_not_rejected, waits
-from .exchange import Answer
-from .generation import Examples, Generation, wire_of
-from .members import Members, WholeRequest
-from .quorum import ExperimentFailed
-from .sealed_study import SealedStudy
-from .secure.secure_average import aggregate_of
-from .signed_request import sign_with_model
-from .storage.spool import Spool
 
 R = TypeVar("R", bound=Reply)
-
-
-def make_descriptor(
-    settings: FedDCSettings,
-    study: SealedStudy,
-    rounds: int,
-    config: ConfigRecord,
-    first_model: ModelState,
-    strategy: Strategy,
-) -> Descriptor:
-    """Return the settings that every hospital agrees to before the first leg."""
-    options, is_shared = settings.schedule_options, settings.init == "shared"
-    seed = schedule_seed(study.route_seed)
-    shape: Any = config.get("shape", [])
-    classes: Any = config.get("classes", 0)
-    training: dict[str, Scalar] = {}
-    for key, value in config.items():
-        if isinstance(value, bool | int | float | str) and key != "classes":
-            training[key] = value
-        elif key not in ("shape", "classes"):
-            raise ValueError(f"train_config: {key} must be a number, text, true or false")
-    return Descriptor(
-        experiment=study.experiment,
-        rounds=rounds,
-        daisy_period=settings.daisy_period,
-        aggregation_period=settings.aggregation_period,
-        ramp=options.ramp,
-        tail=options.tail,
-        schedule_commitment=schedule_commitment(seed) if options.random else None,
-        fraction=settings.fraction,
-        init=settings.init,
-        first_model=first_model.digest(wire=wire_of(training)) if is_shared else None,
-        first_model_is_given=is_shared and not study.first_model_from_seed,
-        shape=tuple(shape),
-        classes=classes,
-        training=training,
-        training_seed=study.training_seed,
-        sealed=study.sealed,
-        averaging=study.averaging,
-        weighted=study.averaging == "secure" and settings.weighting == "examples",
-        aggregate=aggregate_of(strategy) if study.averaging == "secure" else "verified",
-        minimum_cohort=study.minimum_cohort if study.averaging == "secure" else 2,
-        codebook=study.codebook,
-        roster=study.roster.digest,
-    )
 
 
 def set_up(
@@ -141,16 +87,6 @@ def collect_agreements(
     """Ask all members to agree to a new generation; return the reason for each refusal, or ""."""
     answers = ask_to_agree(members, descriptor, timeout=timeout)
     return {name: _why_not(answer) for name, answer in answers.items()}
-
-
-def close_experiment(
-    members: Members, request: Close, spool: Spool, model: str, *, timeout: float
-) -> Mapping[HospitalName, Answer]:
-    """Deliver the final model; a hospital that does not answer has missed only that."""
-    requests = {
-        name: sign_with_model(request, name, members, spool, model) for name in members.names
-    }
-    return members.ask_each(requests, timeout=timeout, group=request.kind)
 
 
 def _why_not(answer: Answer) -> str:

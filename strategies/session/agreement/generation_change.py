@@ -8,13 +8,13 @@ from operation.flower.logger import log
 from protocol.approval import approval_fingerprint
 from protocol.study.roster import Roster
 from strategies.identifiers import HospitalName
+from strategies.session.generation import Generation
+from strategies.session.sealed_study import SealedStudy
+from strategies.session.storage.snapshot import NextGeneration
 from strategies.settings import Weighting
 
 from .approval import WAITING, NewcomerWait
-from .generation import Generation
-from .sealed_study import SealedStudy
 from .set_up import collect_agreements, set_up
-from .storage.snapshot import NextGeneration
 
 
 class GenerationChange:

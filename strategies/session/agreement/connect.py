@@ -5,14 +5,14 @@ from logging import WARNING
 from flwr.serverapp import Grid
 
 from operation.flower.logger import log
-from protocol.messages import ANY_HOSPITAL, Hello, Introduction, Reply, decode_signed_reply
+from protocol.message_bytes import decode_signed_reply
+from protocol.messages import ANY_HOSPITAL, Hello, Introduction, Reply
 from protocol.study.roster import Roster
 from strategies.identifiers import HospitalName, NodeId, Position
-
-from .exchange import Exchange
-from .members import Members, WholeRequest
-from .quorum import ExperimentFailed, QuorumNotReached
-from .sealed_study import SealedStudy
+from strategies.session.exchange import Exchange
+from strategies.session.members import Members, WholeRequest
+from strategies.session.quorum import ExperimentFailed, QuorumNotReached
+from strategies.session.sealed_study import SealedStudy
 
 _POLL_SECONDS = 0.2
 
