@@ -83,6 +83,9 @@ class Preset(Part):
     """The same for other methods that train on pooled data, by name."""
 
     backend: Backend = "auto"
+    explanation: str = ""
+    """Why the outcome is what it is; written after a run, for the results page."""
+
     test_sample: int | None = Field(None, ge=1)
     evaluations: int = Field(30, ge=1)
     variants: tuple[Variant, ...] = ()

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from lab.experiments.catalog import experiment_names, load_experiment
+from lab.experiments.definition import Preset
 from lab.results.correction import corrected
 from lab.results.findings import findings
 from lab.results.origin import Results, origin
@@ -122,10 +124,20 @@ def _section(results: Results) -> Iterator[str]:
     yield from table(results)
     yield ""
     yield from (f"- {sentence}" for sentence in findings(results))
+    if explanation := _explanation(results):
+        yield f"\n{explanation}"
     if results["note"]:
         yield f"\n{results['note']}"
     for plot in results.get("plots", []):
         yield f"\n![{results['title']}](results/{stem(results)}-{plot})"
+
+
+def _explanation(results: Results) -> str:
+    """Return what today's definition says about the outcome: it is written after the run."""
+    if results["experiment"] not in experiment_names():
+        return ""  # an experiment of the user's own
+    preset: Preset | None = getattr(load_experiment(results["experiment"]), results["preset"])
+    return preset.explanation if preset is not None else ""
 
 
 def heading(results: Results) -> str:

@@ -6,7 +6,8 @@ from typing import Any
 from lab.sweep.plan import Request
 
 # Descriptions that do not affect the trainings, and what an extension may change.
-_WORDS = {"title", "source", "claim", "note", "needs", "stand-in", "x-label", "plots", "paper"}
+_WORDS = {"title", "source", "claim", "note", "explanation", "paper", "x-label", "plots"}
+_WORDS |= {"needs", "stand-in"}
 _MAY_GROW = {"seeds", "methods"}
 _MOST_SHOWN = 3
 
