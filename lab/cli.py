@@ -6,8 +6,10 @@ from typing import Annotated
 import click
 import typer
 
-from lab.commands.completion import experiments
+from lab.commands.completion import datasets, experiments
+from lab.commands.completion import methods as complete_methods
 from operation.command_line.command import command_class, renamed_commands
+from operation.terminal import activity
 
 app = typer.Typer(no_args_is_help=True, cls=renamed_commands({"plan": "bound"}))
 
@@ -22,6 +24,7 @@ def complete_settings(incomplete: str) -> list[tuple[str, str]]:
 _FORMER = {"--samples": "--examples"}
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON line.")]
+_LOADING = "loading PyTorch"  # which takes seconds
 
 
 @app.callback()
@@ -34,7 +37,8 @@ def demo(
     json_output: JsonOption = False,
 ) -> None:
     """Compare daisy-chaining with the alternatives: first in seconds, then on Flower's engine."""
-    from lab.demo import demo as run  # imports torch
+    with activity(_LOADING, quiet=json_output):
+        from lab.demo import demo as run
 
     raise typer.Exit(run(json_output=json_output))
 
@@ -49,7 +53,8 @@ def list_experiments(
     json_output: JsonOption = False,
 ) -> None:
     """List the paper's experiments and our ablations."""
-    from lab.commands.list_command import show_list
+    with activity(_LOADING, quiet=json_output):
+        from lab.commands.list_command import show_list
 
     show_list(names or [], long=long, json_output=json_output)
 
@@ -76,7 +81,11 @@ def run(
         ),
     ] = "laptop",
     methods: Annotated[
-        str | None, typer.Option(help="Methods to compare, comma-separated; default: all.")
+        str | None,
+        typer.Option(
+            help="Methods to compare, comma-separated; default: all.",
+            autocompletion=complete_methods,
+        ),
     ] = None,
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Number of seeds; default: the experiment's.")
@@ -84,7 +93,9 @@ def run(
     dataset: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME[:PATH]", help="Your own data, e.g. image-folder:PATH or csv:FILE."
+            metavar="NAME[:PATH]",
+            help="Your own data, e.g. image-folder:PATH or csv:FILE.",
+            autocompletion=datasets,
         ),
     ] = None,
     hospitals: Annotated[
@@ -119,19 +130,21 @@ def run(
 
     Ctrl-C is safe: run the same command again to continue.
     """
-    from lab.commands.run_command import requests_of, run_all  # imports torch
+    with activity(_LOADING, quiet=json_output) as now:
+        from lab.commands.run_command import requests_of, run_all
 
-    requests = requests_of(
-        names or [],
-        preset=preset,
-        methods=methods,
-        seeds=seeds,
-        dataset=dataset,
-        hospitals=hospitals,
-        examples=examples,
-        assignments=settings,
-        run_dir=run_dir,
-    )
+        now("reading the experiments")
+        requests = requests_of(
+            names or [],
+            preset=preset,
+            methods=methods,
+            seeds=seeds,
+            dataset=dataset,
+            hospitals=hospitals,
+            examples=examples,
+            assignments=settings,
+            run_dir=run_dir,
+        )
     if ray and workers:
         raise typer.BadParameter("--workers is for this machine: a Ray cluster has its own size")
     raise typer.Exit(
@@ -147,8 +160,9 @@ def compare(
     json_output: JsonOption = False,
 ) -> None:
     """Show several finished runs side by side."""
-    from lab.commands.compare_command import compare as side_by_side
-    from lab.commands.run_command import screen
+    with activity(_LOADING, quiet=json_output):
+        from lab.commands.compare_command import compare as side_by_side
+        from lab.commands.run_command import screen
 
     raise typer.Exit(side_by_side(runs, screen(), json_output=json_output))
 
@@ -161,7 +175,8 @@ def report(
     docs: Annotated[Path, typer.Option(help="Documentation folder.")] = Path("docs"),
 ) -> None:
     """Regenerate docs/results.md, the tables of docs/when-it-helps.md and the README's plot."""
-    from lab.commands.report_command import report as make
+    with activity(_LOADING):
+        from lab.commands.report_command import report as make
 
     raise typer.Exit(make(runs or [], docs))
 
@@ -174,7 +189,8 @@ def page(
     ] = None,
 ) -> None:
     """Write the reports of runs again, or several runs on one page to hand out."""
-    from lab.commands.page_command import write_page
+    with activity("loading"):
+        from lab.commands.page_command import write_page
 
     raise typer.Exit(write_page(runs, output))
 
@@ -189,11 +205,16 @@ def export(
         Path | None, typer.Option(help="File or folder; default: in the run folder.")
     ] = None,
     hospitals: Annotated[
-        bool, typer.Option("--hospitals", help="Also single hospitals' figures.")
+        bool,
+        typer.Option(
+            "--hospitals",
+            help="Also single hospitals' figures; in a real study, of those that publish them.",
+        ),
     ] = False,
 ) -> None:
     """Write a run's figures for other programs; by default pooled ones only."""
-    from lab.commands.export_run_command import export as write
+    with activity(_LOADING):
+        from lab.commands.export_run_command import export as write
 
     raise typer.Exit(write(run, to, output, with_hospitals=hospitals))
 
@@ -237,7 +258,8 @@ def bound(
     json_output: JsonOption = False,
 ) -> None:
     """Compute how long chains must be: Proposition 5 of the paper, as printed and corrected."""
-    from lab.commands.bound_command import question_of, show_bound  # imports matplotlib
+    with activity("loading Matplotlib", quiet=json_output):
+        from lab.commands.bound_command import question_of, show_bound
 
     question = question_of(
         hospitals,
@@ -282,7 +304,8 @@ def attack(
     json_output: JsonOption = False,
 ) -> None:
     """Attack a study as a curious hospital would, with and without noise."""
-    from lab.commands.attack_command import show_attack  # imports torch
+    with activity(_LOADING, quiet=json_output):
+        from lab.commands.attack_command import show_attack
 
     show_attack(picture=picture, json_output=json_output)
 
@@ -292,6 +315,7 @@ def data(
     json_output: JsonOption = False,
 ) -> None:
     """Show which data sets are available and intact, and where to get the others."""
-    from lab.commands.data_command import show_data  # imports scikit-learn
+    with activity("loading scikit-learn", quiet=json_output):
+        from lab.commands.data_command import show_data
 
     show_data(json_output=json_output)

@@ -19,7 +19,7 @@ from lab.flower.simulate import SimulationFailed, default_run_dir, simulate_each
 from operation import files
 from operation.config import Scalar
 from operation.runs.event_file import Event
-from operation.terminal import percent
+from operation.terminal import activity, percent
 from server_app.config.run_config import Settings
 from server_app.experiment.progress import shown
 from server_app.pages.report import PUBLIC, report
@@ -66,7 +66,8 @@ def demo(*, json_output: bool) -> int:
     console = Console()
     base = Settings.from_run_config(TASK, source="demo")
     settings = {name: _with(periods) for name, periods in METHODS.items()}
-    quick = [_alone(), *(_in_lab(name, one) for name, one in settings.items()), _pooled(base)]
+    with activity("training on the lab's engine", quiet=json_output):
+        quick = [_alone(), *(_in_lab(name, one) for name, one in settings.items()), _pooled(base)]
     if not json_output:
         _show_first(console, quick)
     folder = default_run_dir()

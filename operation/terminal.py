@@ -3,7 +3,7 @@
 Commands print through `echo`, `fail` and `console` only, which make text from outside harmless.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -60,6 +60,31 @@ def console() -> Console:
 def error_console() -> Console:
     """Return the console for progress, on stderr."""
     return _PlainConsole(stderr=True, soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def activity(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Show what is under way, and for how long, on stderr; yield a function that changes the text.
+
+    Nothing is shown with `quiet`, which commands set for `--json`, or where stderr is no terminal.
+    Print the command's output before or afterwards, not meanwhile.
+    """
+    shown = error_console()
+    if quiet or not shown.is_terminal:
+        yield lambda text: None
+        return
+    # Only now: most commands are over at once.
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=shown, transient=True, redirect_stdout=False) as progress:
+        task = progress.add_task(text, total=None)
+        yield lambda text: progress.update(task, description=text)
 
 
 class _PlainConsole(Console):

@@ -44,6 +44,7 @@ def serve(folder: HospitalFolder, configuration: Configuration, roster: Roster) 
     harden_process()
     store = SqliteStore(folder.store_file)
     evaluations = EvaluationRunner(folder)
+    logger.info("%s: reading the data", configuration.hospital.name)  # may take minutes
     hospital = _hospital(folder, configuration, roster, store, evaluations.model_kept)
     health = Health(configuration.hospital.name, roster.fingerprint, __version__)
     api = AgentApi(hospital, health, maximum_bytes=configuration.agent.maximum_request_bytes)

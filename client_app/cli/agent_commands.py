@@ -8,7 +8,7 @@ import typer
 
 from operation import terminal
 from operation.log_lines import LineLimit, TimedLine
-from operation.terminal import console, echo, fail
+from operation.terminal import activity, console, echo, fail
 
 from .shared import DEFAULT_FOLDER, Folder, exit_on_error, require_folder
 
@@ -84,7 +84,7 @@ def audit(
     from client_app.state.audit_report import audit_table, models_sent, read_audit
 
     require_folder(folder)
-    with exit_on_error():
+    with exit_on_error(), activity("verifying the audit log", quiet=json_output):
         lines, verdict = read_audit(HospitalFolder(folder))
     if json_output:
         for line in lines:

@@ -1,16 +1,18 @@
 """`feddc hospital check` and `status`: is this site ready, and where do its experiments stand?"""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from operation.terminal import echo, fail
+from operation.terminal import activity, echo, fail
 
 from .shared import DEFAULT_FOLDER, Folder, exit_on_error, require_folder
 
 if TYPE_CHECKING:
+    from client_app.check.finding import Finding
     from client_app.hospital_folder import HospitalFolder
     from learning.data import Partition
 
@@ -27,16 +29,17 @@ def check(
     ] = None,
 ) -> None:
     """Check readiness, compare the data with the codebook, and suggest fixes."""
-    from client_app.check.checks import check_everything
-    from client_app.check.data_report import DataReport, findings, report_on
-    from client_app.hospital_folder import HospitalFolder
+    with activity("checking", quiet=json_output):
+        from client_app.check.checks import check_everything
+        from client_app.check.data_report import DataReport, findings, report_on
+        from client_app.hospital_folder import HospitalFolder
 
     place = HospitalFolder(folder)
     shown: list[dict[str, str]] = []
     report: DataReport | None = None
     partition: Partition | None = None
     with exit_on_error():
-        for finding in check_everything(place):
+        for finding in _with_activity(check_everything(place), quiet=json_output):
             here = [finding]
             if finding.partition is not None:
                 partition = finding.partition
@@ -69,9 +72,19 @@ def status(folder: Folder = DEFAULT_FOLDER, json_output: Json = False) -> None:
     from client_app.hospital_folder import HospitalFolder
 
     require_folder(folder)
-    with exit_on_error():
+    with exit_on_error(), activity("reading the audit log", quiet=json_output):
         here = found(HospitalFolder(folder))
     echo(json.dumps(here) if json_output else status_text(here))
+
+
+def _with_activity(found: "Iterator[Finding]", *, quiet: bool) -> "Iterator[Finding]":
+    """Yield the findings; while the next one is made, which may take minutes, show it."""
+    while True:
+        with activity("checking", quiet=quiet):
+            finding = next(found, None)
+        if finding is None:
+            return
+        yield finding
 
 
 def _is_about_data(shown: list[dict[str, str]]) -> bool:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from operation.terminal import echo
+from operation.terminal import activity, echo
 
 from . import completion
 from .shared import DEFAULT_FOLDER, Folder, exit_on_error
@@ -42,9 +42,10 @@ def evaluate(
     with exit_on_error():
         configuration = Configuration.read(place.configuration)
         models = FinalModels(place.models)
-        # Imported only now: torch takes seconds.
-        from client_app.final_models.evaluation import evaluate_model
-        from client_app.hospital_data import load_partition
+        with activity("loading PyTorch", quiet=json_output):
+            # Imported only now: torch takes seconds.
+            from client_app.final_models.evaluation import evaluate_model
+            from client_app.hospital_data import load_partition
 
         if experiment is not None:
             chosen = [models.find(experiment)]
@@ -57,10 +58,15 @@ def evaluate(
         for one in chosen:
             # By the model's codebook, which may be another one than that pinned now.
             codebook = one.codebook(one.descriptor())
-            partition = load_partition(place, configuration, codebook)
-            text = evaluate_model(
-                one, partition, device=configuration.data.device, alone=not without_alone
-            )
+            with activity("reading your data", quiet=json_output) as now:
+                partition = load_partition(place, configuration, codebook)
+                text = evaluate_model(
+                    one,
+                    partition,
+                    device=configuration.data.device,
+                    alone=not without_alone,
+                    on_step=now,
+                )
             echo(json.dumps(one.evaluation) if json_output else f"{one.path}\n\n{text}")
 
 
@@ -101,17 +107,19 @@ def predict(
     with exit_on_error():
         configuration = Configuration.read(place.configuration)
         found = FinalModels(place.models).find(model)
-        from client_app.final_models.prediction import predict as compute
-        from client_app.final_models.prediction import show
+        with activity("loading PyTorch", quiet=json_output) as now:
+            from client_app.final_models.prediction import predict as compute
+            from client_app.final_models.prediction import show
 
-        _limit_threads(configuration.data.threads)
-        predictions = compute(
-            found,
-            inputs,
-            columns=configuration.data.columns,
-            expected=codebook,
-            device=configuration.data.device,
-        )
+            now("reading the inputs and predicting")
+            _limit_threads(configuration.data.threads)
+            predictions = compute(
+                found,
+                inputs,
+                columns=configuration.data.columns,
+                expected=codebook,
+                device=configuration.data.device,
+            )
         show(predictions, "json" if json_output else "csv" if csv_output else "table")
 
 

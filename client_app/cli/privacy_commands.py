@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from operation.runs.event_file import finite
-from operation.terminal import console, counted, echo, fail
+from operation.terminal import activity, console, counted, echo, fail
 
 from .shared import DEFAULT_FOLDER, Folder, exit_on_error
 
@@ -23,7 +23,8 @@ def ledger(
     place = HospitalFolder(folder)
     with exit_on_error():
         policy = Configuration.read(place.configuration).policy
-        report = read_ledger(place, policy.delta)
+        with activity("adding up the ledger", quiet=json_output):
+            report = read_ledger(place, policy.delta)
     if json_output:
         found = report.as_dict() | {"max_epsilon": policy.max_epsilon or None}
         echo(json.dumps(finite(found)))  # JSON has no infinity: null

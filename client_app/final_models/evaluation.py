@@ -5,6 +5,7 @@ of their own: in the answer to the coordinator their time would depend on the nu
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,11 +37,20 @@ class Disagreement:
     p_value: float
 
 
-def evaluate_model(folder: ModelFolder, partition: Partition, *, device: str, alone: bool) -> str:
+def evaluate_model(
+    folder: ModelFolder,
+    partition: Partition,
+    *,
+    device: str,
+    alone: bool,
+    on_step: Callable[[str], None] = lambda step: None,
+) -> str:
     """Write evaluation.json and evaluation.txt; return the text.
 
-    The figures of the study's model are written first: training alone may take hours.
+    The figures of the study's model are written first: training alone may take hours. `on_step`
+    receives what is under way.
     """
+    on_step("evaluating the study's model")
     saved = SavedNetwork(folder, device=device)
     held_out = partition.held_out
     classes = saved.classes if saved.codebook else partition.classes or saved.classes
@@ -51,6 +61,7 @@ def evaluate_model(folder: ModelFolder, partition: Partition, *, device: str, al
     text = _write(folder, found, missing=PENDING if alone else "not trained")
     if not alone:
         return text
+    on_step(f"training on your data alone, {saved.descriptor.rounds:,} rounds")
     network = train_alone(saved.descriptor, partition.train, saved.first_model(), device=device)
     if network is None:
         return _write(folder, found, missing="diverged: its numbers are not finite")

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,20 @@ from .scenario import (
 BATCHES = (2, 4, 8)
 
 
-def attack(picture: Path | None, *, seed: int = 0) -> dict[str, Any]:
-    """Return the results of `feddc lab attack`; draw reconstructed records into `picture`."""
+def attack(
+    picture: Path | None, *, seed: int = 0, on_step: Callable[[str], None] = lambda step: None
+) -> dict[str, Any]:
+    """Return the results of `feddc lab attack`; draw reconstructed records into `picture`.
+
+    `on_step` receives what is under way.
+    """
     began = time.perf_counter()
-    membership = [_membership(noise=noise, seed=seed) for noise in (False, True)]
-    found = {noise: _reconstructions(noise=noise, seed=seed) for noise in (False, True)}
+    membership, found = [], {}
+    for noise, how in ((False, "without noise"), (True, "with noise")):
+        on_step(f"{how}: whose records were trained on?")
+        membership.append(_membership(noise=noise, seed=seed))
+        on_step(f"{how}: reconstructing records")
+        found[noise] = _reconstructions(noise=noise, seed=seed)
     epsilon = membership[1]["epsilon"]
     if picture is not None:
         without, with_noise = ({batch: each[0] for batch, each in found[n].items()} for n in found)

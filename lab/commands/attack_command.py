@@ -11,14 +11,15 @@ from rich.table import Table
 
 from lab.attack.report import attack
 from lab.commands.run_command import screen
-from operation.terminal import percent
+from operation.terminal import activity, percent
 
 _ATTACKS = {"loss": "loss of the received model", "update": "direction of the update"}
 
 
 def show_attack(*, picture: Path, json_output: bool) -> None:
     """Run the attacks and print their results."""
-    results = attack(picture)
+    with activity("training the study that is attacked", quiet=json_output) as now:
+        results = attack(picture, on_step=now)
     if json_output:
         typer.echo(json.dumps(results))
         return

@@ -10,13 +10,15 @@ from rich.table import Table
 
 from lab.bound import Bound, BoundError, Question, bound
 from lab.results.plots.bound_plot import draw_bounds
+from operation.terminal import activity
 
 
 def show_bound(question: Question, *, figures: Path | None, json_output: bool) -> None:
     """Print the bound; draw the figures if a folder is given."""
-    found = bound(question)
     try:
-        drawn = draw_bounds(question, figures) if figures else []
+        with activity("simulating chains", quiet=json_output):
+            found = bound(question)
+            drawn = draw_bounds(question, figures) if figures else []
     except OSError as error:
         raise typer.BadParameter(
             f"--figures {figures}: {error.strerror}: choose a writable folder"

@@ -13,6 +13,7 @@ from rich.table import Table
 from lab.data_files import damaged, part, verified
 from learning.data import DataError, DataOptions, default_folder, load, names
 from learning.data.sources import SOURCES
+from operation.terminal import activity
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def show_data(*, json_output: bool) -> None:
         return
     console = Console()
     table = Table("data set", "state", "examples", "folder", "from")
-    with console.status("reading the data"):
+    with activity("reading the data"):
         for row in rows():
             table.add_row(
                 row.name, row.state, str(row.examples or "–"), row.folder or "–", row.source

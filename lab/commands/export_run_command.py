@@ -18,14 +18,12 @@ def export(run: Path, to: str, output: Path | None, *, with_hospitals: bool) -> 
         typer.echo(f"feddc: {run} is not a run folder: it has no {FILE_NAME}", err=True)
         return 2
     try:
-        rows = RunResult(run).rows()
+        rows = RunResult(run).rows_to_hand_out(with_hospitals=with_hospitals)
     except NewerEvents as error:
         typer.echo(f"feddc: {error}", err=True)
         return 2
-    # What is exported may be handed out: single hospitals' figures only on demand.
-    kept = [row for row in rows if with_hospitals or not row["hospital"]]
     try:
-        path = _csv(run, kept, output) if to == "csv" else _tensorboard(run, kept, output)
+        path = _csv(run, rows, output) if to == "csv" else _tensorboard(run, rows, output)
     except ImportError:
         needed = f"--to tensorboard needs the package tensorboard: {install('tensorboard')}"
         typer.echo(f"feddc: {needed}", err=True)

@@ -6,6 +6,7 @@ import typer
 
 from operation import files
 from operation.runs.event_file import FILE_NAME, NewerEvents
+from operation.terminal import activity
 from server_app.pages.report import PUBLIC, report, write_reports
 from server_app.pages.run_view import RunRecord, public_view
 
@@ -17,12 +18,13 @@ def write_page(runs: list[Path], output: Path | None) -> int:
             typer.echo(f"feddc: {run} is not a run folder: it has no {FILE_NAME}", err=True)
             return 2
     try:
-        if len(runs) == 1 and output is None:
-            written = list(write_reports(runs[0]))
-        else:
-            written = [output or Path(PUBLIC)]
-            views = [public_view(RunRecord.read(run)) for run in runs]
-            files.replace(written[0], report(views, "FedDC: comparison of runs").encode())
+        with activity("reading the runs"):
+            if len(runs) == 1 and output is None:
+                written = list(write_reports(runs[0]))
+            else:
+                written = [output or Path(PUBLIC)]
+                views = [public_view(RunRecord.read(run)) for run in runs]
+                files.replace(written[0], report(views, "FedDC: comparison of runs").encode())
     except (NewerEvents, OSError) as error:
         typer.echo(f"feddc: {error}", err=True)
         return 2

@@ -16,6 +16,7 @@ from lab.results.plots.forest_plot import draw_forest
 from lab.results.plots.readme_plot import EXPERIMENT as README_EXPERIMENT
 from lab.results.plots.readme_plot import draw_readme_plot, readme_curves
 from lab.sweep import RunFolder
+from operation.terminal import activity
 from protocol.randomness import STREAMS_VERSION
 
 RESULTS_PAGE, ABLATIONS_PAGE = "results.md", "when-it-helps.md"
@@ -26,10 +27,11 @@ README_PLOT, README_CURVES = "readme.png", "curves/readme.json"
 def report(runs: list[Path], docs: Path) -> int:
     """Copy the results of runs into `docs/results`, then regenerate both pages and the plot."""
     try:
-        for run in runs:
-            _copy_results(RunFolder.open(run), docs / "results")
-        written = [*write_pages(docs), *write_readme_plot(docs / "results")]
-        written += [*write_forests(docs), *draw_bounds(PAPERS_BOUND, docs / "results")]
+        with activity("writing pages and plots"):
+            for run in runs:
+                _copy_results(RunFolder.open(run), docs / "results")
+            written = [*write_pages(docs), *write_readme_plot(docs / "results")]
+            written += [*write_forests(docs), *draw_bounds(PAPERS_BOUND, docs / "results")]
     except ExperimentError as error:
         typer.echo(f"feddc: {error}", err=True)
         return 2

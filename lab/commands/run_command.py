@@ -24,6 +24,7 @@ from lab.sweep.ready import ready
 from lab.sweep.sweep import left
 from lab.sweep.sweep_progress import shown_progress
 from operation.set_options import parse_set_options
+from operation.terminal import activity
 
 
 def requests_of(
@@ -79,7 +80,8 @@ def run_all(
     folder: RunFolder | None = None
     made = []
     try:
-        plans = [ready(request) for request in requests]
+        with activity("checking data and networks", quiet=json_output):
+            plans = [ready(request) for request in requests]
         with (
             shown_progress(errors) as watch,
             leg_by_leg() as stop,

@@ -15,7 +15,9 @@ from rich.console import Console
 from operation.config import one_line, sentence
 from operation.processes import signals
 from operation.set_options import parse_set_options
+from operation.terminal import activity
 from server_app.config.completion import settings as complete_settings
+from server_app.config.completion import values as known_values
 from server_app.config.run_config import declaration
 
 if TYPE_CHECKING:  # these import torch, which `feddc --help` can do without
@@ -58,6 +60,12 @@ def _setting(key: str, panel: str, **more: Any) -> Any:
     help_text = sentence(one_line(declaration(key)))
     if get_origin(declaration(key).annotation) is Literal:
         more["click_type"] = click.Choice(get_args(declaration(key).annotation))
+    elif key in ("dataset", "model"):  # not a choice: plug-ins may be anywhere
+
+        def complete(incomplete: str) -> list[str]:
+            return known_values(key)
+
+        more["autocompletion"] = complete
     return typer.Option(help=help_text, rich_help_panel=panel, **more)
 
 
@@ -149,10 +157,11 @@ def merged(options: "Mapping[str, Scalar]", assignments: list[str] | None) -> "d
 
 
 def _run(values: "dict[str, Scalar]", *, cpus: int | None, json_output: bool, verbose: bool) -> int:
-    # Imported only when there is something to run: torch alone takes seconds.
-    from lab.flower.simulate import INPUT_ERRORS, SimulationFailed, default_run_dir, simulate
-    from server_app.config.run_config import Settings
-    from server_app.experiment import progress
+    with activity("loading PyTorch and Flower", quiet=json_output):
+        # Imported only when there is something to run: torch alone takes seconds.
+        from lab.flower.simulate import INPUT_ERRORS, SimulationFailed, default_run_dir, simulate
+        from server_app.config.run_config import Settings
+        from server_app.experiment import progress
 
     folder = Path(str(values.pop("run-dir", "") or default_run_dir())).expanduser().resolve()
     errors = Console(stderr=True, soft_wrap=True, highlight=False)

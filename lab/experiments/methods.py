@@ -11,23 +11,7 @@ from lab.experiments.definition import (
     PresetName,
     Values,
 )
-
-# In the order of the paper's table.
-STANDARD: dict[str, tuple[str, Values]] = {
-    "feddc": ("FedDC({d}, {b})", {}),
-    "daisy-chaining": ("daisy-chaining alone", {"aggregation-period": 0}),
-    # A reset at every aggregation would drop the optimiser state in every round.
-    "fedavg-1": (
-        "FedAvg(1)",
-        {"daisy-period": 0, "aggregation-period": 1, "optimizer-state": "kept"},
-    ),
-    "fedavg-b": ("FedAvg({b})", {"daisy-period": 0}),
-    "fedprox": ("FedProx({b})", {"daisy-period": 0, "aggregator": "fedprox"}),
-    "fedadagrad": ("FedAdagrad({b})", {"daisy-period": 0, "aggregator": "fedadagrad"}),
-    "fedyogi": ("FedYogi({b})", {"daisy-period": 0, "aggregator": "fedyogi"}),
-    "fedadam": ("FedAdam({b})", {"daisy-period": 0, "aggregator": "fedadam"}),
-    "central": ("all data together", {}),
-}
+from lab.standard_methods import STANDARD, method_names
 
 
 @dataclass(frozen=True)
@@ -48,14 +32,7 @@ def methods_of(
 ) -> list[Method]:
     """Return the methods of an experiment, with their changes to the `base` settings."""
     preset = experiment.preset(preset_name)
-    names = (
-        preset.methods
-        or experiment.methods
-        or (
-            *STANDARD,
-            *_added(experiment, preset_name),
-        )
-    )
+    names = method_names(preset.methods, experiment.methods, _added(experiment, preset_name))
     unknown = [name for name in only if name not in names]
     if unknown:
         raise ExperimentError(

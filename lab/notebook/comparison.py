@@ -5,15 +5,18 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from rich.console import Console
+
 from lab.commands.run_command import write
 from lab.engine import leg_by_leg
 from lab.experiments import ExperimentError, PresetName, load_experiment
 from lab.results.row import Row, rows_of
 from lab.results.text import spread_text
-from lab.sweep import Record, Request, RunFolder, SweepPlan, sweep
+from lab.sweep import Request, RunFolder, sweep
 from lab.sweep.ready import ready
-from lab.sweep.trial import Trial
+from lab.sweep.sweep_progress import SweepProgress
 
+from .progress_line import progress_line
 from .run_result import new_figure, pandas
 
 if TYPE_CHECKING:
@@ -89,6 +92,7 @@ def run(
     preset: PresetName = "laptop",
     run_dir: Path | str | None = None,
     workers: int | None = None,
+    progress: bool = True,
 ) -> Comparison:
     """Compare all methods on one of the paper's experiments or ablations, see `feddc lab list`.
 
@@ -101,12 +105,13 @@ def run(
     request = Request(experiment, preset, tuple(methods), seeds)
     plan = ready(request)
     folder = RunFolder.for_request(request, None if run_dir is None else Path(run_dir))
-    with folder.used_for(request):
+    watch = _Line(Console(quiet=True))
+    with folder.used_for(request), progress_line(lambda: watch.text, shown=progress):
         if threading.current_thread() is threading.main_thread():
             with leg_by_leg() as stop:  # Ctrl-C ends after the current leg
-                sweep(plan, folder, watcher=_Silent(), stop=stop, workers=workers)
+                sweep(plan, folder, watcher=watch, stop=stop, workers=workers)
         else:
-            sweep(plan, folder, watcher=_Silent(), stop=lambda: False, workers=workers)
+            sweep(plan, folder, watcher=watch, stop=lambda: False, workers=workers)
         write(plan, folder)
     return Comparison(folder.path)
 
@@ -116,9 +121,10 @@ def open_comparison(path: Path | str) -> Comparison:
     return Comparison(Path(path))
 
 
-class _Silent:
-    def planned(self, plan: SweepPlan, trials: int, client_rounds: int) -> None: ...
+class _Line(SweepProgress):
+    """Keeps its text for a thread that shows it."""
 
-    def progress(self, trial: Trial, client_rounds: int) -> None: ...
+    text = ""
 
-    def done(self, trial: Trial, record: Record) -> None: ...
+    def _show(self) -> None:
+        self.text = str(self)

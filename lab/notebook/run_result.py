@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from learning.extras import install
 from operation.runs.event_file import FILE_NAME, EventFile
 from operation.runs.history import RunHistory
+from operation.runs.pooling import gives_away, is_pooled
 from server_app.pages.chain_map import chain_map
 from server_app.pages.run_view import RunRecord, coordinator_view
 
@@ -93,6 +94,40 @@ class RunResult:
             {"leg": row["leg"], "round": last_round.get(leg, leg)} | row
             for (leg, _, _), row in sorted(found.items())
         ]
+
+    def rows_to_hand_out(self, *, with_hospitals: bool) -> list[dict[str, Any]]:
+        """Return `rows` without what tells one hospital's own figures.
+
+        In a real study means over fewer than three hospitals are left out, and `with_hospitals`
+        adds those that publish. Simulated hospitals have no policies.
+        """
+        rows = self.rows()
+        if self.history.is_simulated:
+            return [row for row in rows if with_hospitals or not row["hospital"]]
+        publishing = {name for name, one in self.history.hospitals.items() if one.publishes}
+        disclosed: dict[tuple[int, str], list[str]] = {}
+        for row in rows:
+            if row["hospital"]:
+                disclosed.setdefault((row["leg"], row["metric"]), []).append(row["hospital"])
+
+        def is_shown(row: dict[str, Any]) -> bool:
+            if row["hospital"]:
+                return with_hospitals and row["hospital"] in publishing
+            if row["metric"] not in _METRICS:
+                return True  # of the coordinator's own test data
+            names = disclosed.get((row["leg"], row["metric"]), [])
+            if not names:  # a secure sum
+                return is_pooled(self._answered.get(row["leg"], 0))
+            others = len(set(names) - publishing)
+            return is_pooled(len(names)) and not (with_hospitals and gives_away(others))
+
+        return [row for row in rows if is_shown(row)]
+
+    @cached_property
+    def _answered(self) -> dict[int, int]:
+        """How many hospitals answered in each leg."""
+        events = EventFile(self.path / FILE_NAME).new_events()
+        return {one["leg"]: one.get("answered", 0) for one in events if one["event"] == "leg"}
 
     def frame(self) -> Any:
         """Return `rows` as a tidy pandas DataFrame (extra `notebook`)."""

@@ -1,9 +1,6 @@
 """`feddc.simulate` and `feddc.open_run`: one run from a notebook or a script."""
 
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from logging import WARNING
 from pathlib import Path
 from typing import Any
@@ -17,9 +14,8 @@ from server_app.config.run_config import Settings, preflight
 from server_app.experiment.progress import progress_text
 
 from .own_parts import own_parts
+from .progress_line import progress_line
 from .run_result import RunResult
-
-_QUIET_SECONDS, _DRAW_SECONDS = 2.0, 0.5
 
 
 def simulate(
@@ -45,7 +41,7 @@ def simulate(
     with own_parts(model, dataset) as names, only_from(WARNING):
         checked = Settings.from_run_config(values | names, source="feddc.simulate")
         preflight(checked.replace(run_dir=str(folder)))
-        with _shown_progress(folder) if progress else _nothing():
+        with progress_line(_progress_of(folder), shown=progress):
             simulate_in_process(checked, folder)
     return RunResult(folder)
 
@@ -58,33 +54,13 @@ def open_run(path: Path | str) -> RunResult:
     return RunResult(folder)
 
 
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
+def _progress_of(folder: Path) -> Callable[[], str]:
+    """Return a function that reads what a run has written since, and describes how far it is."""
+    file, history = EventFile(folder / FILE_NAME), RunHistory()
 
+    def text() -> str:
+        for event in file.new_events():
+            history.add(event)
+        return progress_text(history)
 
-@contextmanager
-def _shown_progress(folder: Path) -> Iterator[None]:
-    """Rewrite one line on stderr while a run takes longer than two seconds."""
-    over = threading.Event()
-
-    def show() -> None:
-        file, history, width = EventFile(folder / FILE_NAME), RunHistory(), 0
-        if over.wait(_QUIET_SECONDS):
-            return
-        while not over.wait(_DRAW_SECONDS):
-            for event in file.new_events():
-                history.add(event)
-            text = progress_text(history)
-            sys.stderr.write(f"\r{text:{width}}")
-            sys.stderr.flush()
-            width = len(text)
-        sys.stderr.write(f"\r{'':{width}}\r")
-
-    thread = threading.Thread(target=show, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return text

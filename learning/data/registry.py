@@ -16,8 +16,7 @@ from learning.data.sets.image_folder import brain_mri, chest_xray, image_folder
 from learning.data.sets.medical_folder import medical_folder
 from learning.data.sets.mnist import mnist
 from learning.data.sets.susy import susy, susy_stand_in
-
-ENTRY_POINTS = "feddc.datasets"
+from learning.names import DATASET_PLUG_INS
 
 Loader = Callable[[Path | None, int, DataOptions], Dataset]
 
@@ -73,7 +72,7 @@ def names() -> tuple[str, ...]:
 
 
 def _plug_ins() -> dict[str, EntryPoint]:
-    return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    return {point.name: point for point in entry_points(group=DATASET_PLUG_INS)}
 
 
 def _load_plug_in(

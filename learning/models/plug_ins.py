@@ -12,13 +12,12 @@ from typing import Any
 from torch import nn
 
 from learning.models.interface import Model, ModelError, Option, Shape
-
-GROUP = "feddc.models"
+from learning.names import MODEL_PLUG_INS
 
 
 def load(name: str) -> Model | None:
     """Import the plug-in registered as `name`; None if there is none."""
-    entries = tuple(entry_points(group=GROUP, name=name))
+    entries = tuple(entry_points(group=MODEL_PLUG_INS, name=name))
     if not entries:
         return None
     if len(entries) > 1:
@@ -31,7 +30,7 @@ def load(name: str) -> Model | None:
 
 def installed() -> tuple[str, ...]:
     """Return the names of the plug-ins, without importing any."""
-    return tuple(sorted({entry.name for entry in entry_points(group=GROUP)}))
+    return tuple(sorted({entry.name for entry in entry_points(group=MODEL_PLUG_INS)}))
 
 
 def _imported(entry: EntryPoint) -> Callable[..., object]:

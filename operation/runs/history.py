@@ -35,7 +35,8 @@ class HospitalHistory:
     curve: Curve = field(default_factory=lambda: Curve(_HOSPITAL_POINTS))  # leg, loss, accuracy
     states: bytearray = field(default_factory=bytearray)  # a HospitalState for each leg
     counted_leg: int = 0  # the last one whose bytes are in the totals
-    figures_leg: int = 0  # the last one whose loss it disclosed
+    loss_leg: int = 0  # the last one whose loss it disclosed
+    accuracy_leg: int = 0  # the same for its accuracy
 
     def mark(self, leg: int, state: "HospitalState") -> None:
         """Record how it took part in a leg."""
@@ -65,8 +66,10 @@ class RunHistory:
     test_accuracy: float | None = None
     missing: dict[str, str] = field(default_factory=dict)  # in the last leg, with the reason
     hospitals: dict[str, HospitalHistory] = field(default_factory=dict)
-    training: Curve = field(default_factory=Curve)  # round, loss, accuracy, hospitals in the mean
-    held_out: Curve = field(default_factory=Curve)  # round, loss, accuracy
+    # Round, loss, accuracy, then hospitals in the mean of each, and those that do not publish in
+    # that of the loss.
+    training: Curve = field(default_factory=Curve)
+    held_out: Curve = field(default_factory=Curve)  # round, loss, accuracy, hospitals in the mean
     test: Curve = field(default_factory=Curve)  # round, loss, accuracy, balanced accuracy
     privacy: Curve = field(default_factory=Curve)  # round, ε as scheduled so far
     delta: float | None = None  # of that ε
@@ -178,8 +181,10 @@ class RunHistory:
             one.leg, one.last_seen = leg, event.get("time")
             one.mark(leg, HospitalState.TRAINED)
         if event.get("loss") is not None:
-            one.loss, one.figures_leg = event["loss"], leg
+            one.loss, one.loss_leg = event["loss"], leg
             one.curve.add(leg, event["loss"], event.get("accuracy"))
+        if event.get("accuracy") is not None:
+            one.accuracy_leg = leg
         if leg > one.counted_leg:
             one.counted_leg = leg
             one.bytes_up += event.get("bytes_up", 0)
@@ -207,12 +212,21 @@ class RunHistory:
             self.aggregations.append(leg)
         if event.get("loss") is not None:
             self.loss = event["loss"]
-        # Of how many hospitals the figures are the mean; 0: of a secure sum, which all are in.
-        counted = sum(hospital.figures_leg == leg for hospital in self.hospitals.values())
-        self.training.add(self.last_round + 1, event.get("loss"), event.get("accuracy"), counted)
+        # A mean is of those that disclosed the figure, or a secure sum of all that answered.
+        in_sum = event.get("answered", len(self.hospitals))
+        losses = [one for one in self.hospitals.values() if one.loss_leg == leg]
+        accuracies = [one for one in self.hospitals.values() if one.accuracy_leg == leg]
+        self.training.add(
+            self.last_round + 1,
+            event.get("loss"),
+            event.get("accuracy"),
+            len(losses) or in_sum,
+            len(accuracies) or in_sum,
+            sum(not one.publishes for one in losses) if losses else in_sum,
+        )
         if event.get("held_out_accuracy") is not None:
             self.held_out.add(
-                self.last_round + 1, event.get("held_out_loss"), event["held_out_accuracy"]
+                self.last_round + 1, event.get("held_out_loss"), event["held_out_accuracy"], in_sum
             )
 
 

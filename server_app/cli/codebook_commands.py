@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from operation.terminal import echo, fail
+from operation.terminal import activity, echo, fail
 
 from .shared import DEFAULT_FOLDER, Folder, exit_on_experiment_error, open_study
 
@@ -55,7 +55,8 @@ def _draft(place: "Study", source: Path, label: str) -> None:
     path = place.codebook_file
     if path.exists():
         fail(2, f"{path} already exists and is never overwritten: edit it, or move it away")
-    text = draft_codebook(source, label)
+    with activity(f"reading {source}"):
+        text = draft_codebook(source, label)
     files.write_new(path, text.encode(), mode=0o644)
     echo(f"The draft is in {path}. Review every line, then run `feddc coordinator codebook`.")
     try:

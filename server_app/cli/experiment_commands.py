@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from operation.terminal import console, echo, fail
+from operation.terminal import activity, console, echo, fail
 
 from . import completion
 from .foreground import follow_to_end
@@ -50,6 +50,7 @@ def run(
             "--from",
             metavar="ID|FILE",
             help="Start from an experiment's last aggregate, or from a .safetensors file.",
+            autocompletion=completion.experiments,
         ),
     ] = None,
     dry_run: Annotated[
@@ -68,17 +69,18 @@ def run(
         if dry_run:
             _print_forecast(place, values, json_output)
             return
-        # Imported only now: Flower takes a second or two.
-        from server_app.experiment import experiment_control, first_model
-        from server_app.experiment.experiment_folder import ExperimentFolder
-        from server_app.study.registration import control, register_members
+        with activity("starting the experiment", quiet=json_output):
+            # Imported only now: Flower takes a second or two.
+            from server_app.experiment import experiment_control, first_model
+            from server_app.experiment.experiment_folder import ExperimentFolder
+            from server_app.study.registration import control, register_members
 
-        model = None if begin_with is None else first_model.find(place, begin_with)
-        api = control(place)
-        experiment_control.check_nothing_runs(place, api)
-        register_members(place)
-        experiment = ExperimentFolder.create(place, values, seed=seed, begin_with=model)
-        experiment_control.start(api, experiment)
+            model = None if begin_with is None else first_model.find(place, begin_with)
+            api = control(place)
+            experiment_control.check_nothing_runs(place, api)
+            register_members(place)
+            experiment = ExperimentFolder.create(place, values, seed=seed, begin_with=model)
+            experiment_control.start(api, experiment)
         echo(f"experiment {experiment.id}, in {experiment.folder}", err=True)
     if detach:
         _print_running(experiment.id, json_output)
@@ -107,18 +109,21 @@ def resume(
     """Continue an interrupted experiment from its last completed leg."""
     with exit_on_experiment_error():
         place = open_study(study)
-        from server_app.experiment import experiment_control
-        from server_app.study.registration import control, register_members
+        with activity("asking the SuperLink", quiet=json_output):
+            from server_app.experiment import experiment_control
+            from server_app.study.registration import control, register_members
 
-        api = control(place)
-        chosen = experiment_control.pick(place, experiment)
+            api = control(place)
+            chosen = experiment_control.pick(place, experiment)
         if chosen.is_complete:
             chosen.delete_routes()  # the run may have been killed just before it did so
             fail(2, f"the experiment {chosen.id} is complete; its results are in {chosen.folder}")
-        experiment_control.check_nothing_runs(place, api)
-        experiment_control.stop(place, api, chosen)  # Flower may not know yet that its run ended
-        register_members(place)
-        experiment_control.start(api, chosen)
+        with activity(f"starting {chosen.id} again", quiet=json_output):
+            experiment_control.check_nothing_runs(place, api)
+            # Flower may not know yet that its run ended.
+            experiment_control.stop(place, api, chosen)
+            register_members(place)
+            experiment_control.start(api, chosen)
         echo(f"experiment {chosen.id} continues", err=True)
     if detach:
         _print_running(chosen.id, json_output)
@@ -141,17 +146,18 @@ def stop(
     """Stop the running experiment; it can be resumed."""
     with exit_on_experiment_error():
         place = open_study(study)
-        from server_app.experiment import experiment_control
-        from server_app.study.registration import control
+        with activity("stopping the experiment", quiet=json_output):
+            from server_app.experiment import experiment_control
+            from server_app.study.registration import control
 
-        api = control(place)
-        if experiment is None:
-            chosen = experiment_control.unfinished_experiments(place, api)
-            if not chosen:
-                experiment_control.end_server_apps(place)  # one may be left over from an ended run
-        else:
-            chosen = [experiment_control.pick(place, experiment)]
-        stopped = {one.id: experiment_control.stop(place, api, one) for one in chosen}
+            api = control(place)
+            if experiment is None:
+                chosen = experiment_control.unfinished_experiments(place, api)
+                if not chosen:  # one may be left over from an ended run
+                    experiment_control.end_server_apps(place)
+            else:
+                chosen = [experiment_control.pick(place, experiment)]
+            stopped = {one.id: experiment_control.stop(place, api, one) for one in chosen}
     if json_output:
         echo(json.dumps([{"experiment": name, "stopped": was} for name, was in stopped.items()]))
         return
@@ -168,9 +174,10 @@ def status(study: Folder = DEFAULT_FOLDER, json_output: Json = False) -> None:
     """Show the study: services, connected hospitals, and the state of each experiment."""
     with exit_on_experiment_error():
         place = open_study(study)
-        from .overview import overview, show
+        with activity("asking the SuperLink", quiet=json_output):
+            from .overview import overview, show
 
-        seen = overview(place)
+            seen = overview(place)
     if json_output:
         echo(json.dumps(seen))
     else:
@@ -179,25 +186,26 @@ def status(study: Folder = DEFAULT_FOLDER, json_output: Json = False) -> None:
 
 def _print_forecast(place: "Study", values: "dict[str, Scalar]", json_output: bool) -> None:
     """Say what an experiment with these settings would do; no hospital is asked."""
-    # Imported only now: torch takes seconds.
-    from server_app.config.study_task import load_task
-    from server_app.experiment.dry_run import forecast, forecast_text
-    from server_app.experiment.experiment_control import experiment_folders
-    from server_app.experiment.experiment_folder import parse_for
-    from server_app.experiment.policy_forecast import (
-        begun_experiments,
-        compare_policies,
-        planned_experiment,
-    )
-    from server_app.study.study_members import enrolled
+    with activity("computing the forecast", quiet=json_output):
+        # Imported only now: torch takes seconds.
+        from server_app.config.study_task import load_task
+        from server_app.experiment.dry_run import forecast, forecast_text
+        from server_app.experiment.experiment_control import experiment_folders
+        from server_app.experiment.experiment_folder import parse_for
+        from server_app.experiment.policy_forecast import (
+            begun_experiments,
+            compare_policies,
+            planned_experiment,
+        )
+        from server_app.study.study_members import enrolled
 
-    settings, task_settings = parse_for(place, values)
-    task, _ = load_task(task_settings, seed=0, codebook=place.codebook())
-    folders = experiment_folders(place)
-    begun = begun_experiments(folders, place.roster_file.read_bytes())
-    announced = {card.name: card.policy for card in enrolled(place)}
-    policies = compare_policies(announced, planned_experiment(settings, task, begun))
-    found = forecast(settings, task, folders, policies)
+        settings, task_settings = parse_for(place, values)
+        task, _ = load_task(task_settings, seed=0, codebook=place.codebook())
+        folders = experiment_folders(place)
+        begun = begun_experiments(folders, place.roster_file.read_bytes())
+        announced = {card.name: card.policy for card in enrolled(place)}
+        policies = compare_policies(announced, planned_experiment(settings, task, begun))
+        found = forecast(settings, task, folders, policies)
     echo(json.dumps(found.as_dict()) if json_output else forecast_text(found))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from operation.terminal import echo, fail
+from operation.terminal import activity, echo, fail
 
 from . import completion
 from .shared import DEFAULT_FOLDER, Folder, exit_on_experiment_error, open_study
@@ -38,16 +38,21 @@ def export(
         from server_app.experiment import experiment_control
 
         chosen = experiment_control.pick(place, experiment)
-        # Imported only now: torch takes seconds.
-        from learning.export.onnx_file import ExportError
-        from server_app.export.exporter import CARD, export
-        from server_app.export.model_card import MISSING
-
         target = to or chosen.folder / "export"
-        try:
-            written = export(place, chosen, target, onnx=not without_onnx)
-        except ExportError as error:
-            fail(2, str(error))
+        with activity("loading PyTorch", quiet=json_output) as now:
+            # Imported only now: torch takes seconds.
+            from learning.export.onnx_file import ExportError
+            from server_app.export.exporter import CARD, export
+            from server_app.export.model_card import MISSING
+
+            now(f"exporting {chosen.id}")
+            problem = ""
+            try:
+                written = export(place, chosen, target, onnx=not without_onnx)
+            except ExportError as error:
+                problem = str(error)
+        if problem:
+            fail(2, problem)
     if json_output:
         echo(json.dumps({"experiment": chosen.id, "files": [str(path) for path in written]}))
         return

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from operation.terminal import echo, fail
+from operation.terminal import activity, echo, fail
 
 from .shared import DEFAULT_FOLDER, Folder, exit_on_study_error, open_study, register_if_up
 
@@ -39,10 +39,12 @@ def up(
             number = serve(place, parts, terminal=True)
             raise typer.Exit(0 if number else 1)
         if background.running(place):
-            background.wait_until_it_answers(place, parts)
+            with activity("waiting until the services answer"):
+                background.wait_until_it_answers(place, parts)
             echo("The coordinator is already up.")
         else:
-            background.start(place, parts)
+            with activity(f"starting {' and '.join(parts)}"):
+                background.start(place, parts)
             echo(f"The coordinator is up: hospitals connect to {place.address}.")
         if "superlink" in parts:
             register_if_up(place)
@@ -55,9 +57,10 @@ def down(study: Folder = DEFAULT_FOLDER) -> None:
 
     with exit_on_study_error():
         place = open_study(study)
-        was_up = background.stop(place)
-        # The supervisor has done so, unless it was killed.
-        problem = erase_stopped(place.database)
+        with activity("stopping the services"):
+            was_up = background.stop(place)
+            # The supervisor has done so, unless it was killed.
+            problem = erase_stopped(place.database)
     if problem:
         fail(1, problem)
     echo("The coordinator is down." if was_up else "The coordinator was not up.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from operation.terminal import echo, exit_on_error, fail
+from operation.terminal import activity, echo, exit_on_error, fail
 
 if TYPE_CHECKING:
     from server_app.study.study_folder import Study
@@ -68,9 +68,11 @@ def register_if_up(study: "Study") -> None:
     """Let the present members connect, if the SuperLink is running."""
     from server_app.services.background import answers
 
-    if not answers(study, "superlink"):
-        return
-    from server_app.study.registration import register_members  # imports Flower: a second
+    with activity("registering the members at the SuperLink"):
+        if not answers(study, "superlink"):
+            return
+        from server_app.study.registration import register_members  # imports Flower: a second
 
-    for line in register_members(study).lines():
+        changes = register_members(study)
+    for line in changes.lines():
         echo(line)

@@ -7,13 +7,12 @@ Run it after a setting was added or changed; `make settings` does.
 
 import re
 import sys
-from collections.abc import Iterator
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from learning.names import DATASETS, MODELS
 from learning.settings import LocalSettings, TrainingSettings
 from operation.config import sentence, toml_lines
 
@@ -83,7 +82,8 @@ def _values(key: str, field: FieldInfo) -> str:
     if text := _extra(field, "values"):
         return text
     if key in ("model", "dataset"):
-        return ", ".join(f"`{name}`" for name in _registered(key)) + ", or a plug-in"
+        names = MODELS if key == "model" else DATASETS
+        return ", ".join(f"`{name}`" for name in names) + ", or a plug-in"
     if field.annotation is bool:
         return "`true`, `false`"
     if get_origin(field.annotation) is Literal:
@@ -103,20 +103,6 @@ def _range(field: FieldInfo) -> str:
 def _limit(field: FieldInfo, name: str) -> str:
     found = (getattr(limit, name, None) for limit in field.metadata)
     return next((f"{limit:g}" for limit in found if limit is not None), "")
-
-
-def _registered(key: str) -> Iterator[str]:
-    """Return the names in a registry, without plug-ins that happen to be installed here."""
-    if key == "model":
-        from learning.models import plug_ins
-        from learning.models.registry import names
-
-        added = set(plug_ins.installed())
-    else:
-        from learning.data.registry import ENTRY_POINTS, names
-
-        added = {point.name for point in entry_points(group=ENTRY_POINTS)}
-    return (name for name in names() if name not in added)
 
 
 def _extra(field: FieldInfo, name: str) -> str:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from learning.evaluation import HeldOutEvaluation
 from learning.evaluation.evaluation_text import evaluation_text
 from learning.evaluation.intervals import proportion
+from operation.runs.pooling import is_pooled
 from server_app.config.card_settings import CardSettings
 from server_app.config.run_config import Settings
 
 MISSING = "**Missing:**"
-_LEAST_HOSPITALS = 3  # with two, each knows the other's part of a total
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ def _usefulness(facts: CardFacts, texts: Mapping[str, str]) -> str:
     if facts.evaluation is not None:
         figures = evaluation_text("the coordinator's test data", facts.evaluation)
         parts.append("```\n" + figures.replace("held-out examples", "examples") + "\n```")
-    if (total := facts.held_out) is not None and total["hospitals"] >= _LEAST_HOSPITALS:
+    if (total := facts.held_out) is not None and is_pooled(total["hospitals"]):
         examples = int(total["examples"])
         accuracy = proportion(round(total["accuracy"] * examples), examples)
         parts.append(

@@ -1,17 +1,19 @@
 """What a page shows of a run, as JSON: for the coordinator, or to hand out.
 
-What is handed out has no routes and no hospital's own figures, counts or times, except of hospitals
-that publish them. A mean of fewer than three hospitals would give away theirs, and is left out.
-Seeds, paths, journal, payloads and keys are on no page.
+What is handed out has no routes and no hospital's own figures, counts or times, except the figures
+of hospitals that publish them. A mean of fewer than three hospitals would give away theirs, and is
+left out. Seeds, paths, journal, payloads and keys are on no page.
 """
 
 import json
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePath
 from typing import Any
 
-from operation.runs.curve import Curve
+from operation.runs.curve import Curve, Point
 from operation.runs.event_file import ROUTES, finite
 from operation.runs.history import (
     HospitalHistory,
@@ -20,13 +22,16 @@ from operation.runs.history import (
     duration,
     waiting_text,
 )
+from operation.runs.pooling import is_pooled
 from operation.terminal import byte_size, percent
 
 from .chain_map import chain_map
 from .forest import forest
+from .published import pooled_only, published_accuracies, published_losses, published_rows
 
-LEAST_IN_A_MEAN = 3
 _SECRET_WORDS = ("seed", "secret", "key", "token", "dir", "path")
+
+_MOST_ABSENT = 8
 
 View = dict[str, Any]
 
@@ -57,29 +62,33 @@ class RunRecord:
 
 def public_view(run: RunRecord) -> View:
     """Return what may be handed out."""
+    history = run.history
+    losses, accuracies = published_losses(history), published_accuracies(history)
     return {
         **_common(run),
         "audience": "public",
-        "facts": _facts(run) + _pooled_absences(run.history),
-        "charts": _charts(run.history, least=LEAST_IN_A_MEAN),
-        "forest": forest(_published(run.history), _pooled(run)),
+        "facts": _facts(run) + _pooled_absences(history),
+        "charts": _charts(history, partial(pooled_only, beside_losses=bool(losses)))
+        + _hospital_charts(losses),
+        "published": published_rows(history, losses, accuracies),
+        "forest": forest(accuracies, _pooled(run)),
         "note": "Figures are pooled over the hospitals. This page has no hospital's own figures, "
-        "counts or times, except of those that publish them, and not who sent a model to whom.",
+        "counts or times, except figures of those that publish them, and not who sent a model to "
+        "whom.",
     }
 
 
 def coordinator_view(run: RunRecord, *, online: dict[str, bool] | None = None) -> View:
     """Return everything that the coordinator may see."""
     history = run.history
-    absent = ", ".join(f"{name} in {count}" for name, count in history.absences.most_common())
     return {
         **_common(run),
         "audience": "coordinator",
         "reason": str((history.end or {}).get("reason") or ""),
         "waiting": waiting_line(history),
         "latest": history.latest,
-        "facts": [*_facts(run), ["absent (legs)", absent or "none"]],
-        "charts": _charts(history, least=1) + _hospital_charts(history),
+        "facts": [*_facts(run), ["absent (legs)", _absent(history)]],
+        "charts": _charts(history) + _hospital_charts(history.hospitals),
         "hospitals": [
             _hospital_row(name, one, history, (online or {}).get(name))
             for name, one in sorted(history.hospitals.items())
@@ -117,9 +126,11 @@ def _common(run: RunRecord) -> View:
         "method": _method(run.settings),
         "accuracy": history.test_accuracy,
         "settings": [
-            [key, str(value)]
+            [key, str(value).lower() if isinstance(value, bool) else str(value)]
             for key, value in run.settings.items()
-            if not any(word in key.split("-") for word in _SECRET_WORDS) and value != ""
+            if not any(word in key.split("-") for word in _SECRET_WORDS)
+            and value != ""
+            and not _is_path(value)
         ],
         "versions": run.summary.get("versions", {}),
     }
@@ -161,6 +172,14 @@ def _facts(run: RunRecord) -> list[list[str]]:
     return [fact for fact in facts if fact[1]]
 
 
+def _absent(history: RunHistory) -> str:
+    """Name the hospitals that were missing most often; the table of hospitals has all."""
+    ordered = history.absences.most_common()
+    named = [f"{name} in {count}" for name, count in ordered[:_MOST_ABSENT]]
+    more = len(ordered) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "") or "none"
+
+
 def _pooled_absences(history: RunHistory) -> list[list[str]]:
     total = sum(history.absences.values())
     return [["absences, over all hospitals and legs", str(total)]]
@@ -169,39 +188,32 @@ def _pooled_absences(history: RunHistory) -> list[list[str]]:
 def _pooled(run: RunRecord) -> float | None:
     """Return the mean held-out accuracy of the final model, if it is of enough hospitals."""
     total = run.history.held_out_total
-    if total is not None and total["hospitals"] >= LEAST_IN_A_MEAN:
+    if total is not None and is_pooled(total["hospitals"]):
         return float(total["accuracy"])
     disclosing = [h for h in run.history.hospitals.values() if h.held_out_accuracy is not None]
-    if 0 < len(disclosing) < LEAST_IN_A_MEAN:
+    if disclosing and not is_pooled(len(disclosing)):
         return None
     if not disclosing and run.history.held_out.points:
-        return float(run.history.held_out.points[-1][2])  # of a secure sum
+        _, _, accuracy, hospitals = run.history.held_out.points[-1]  # of a secure sum
+        return accuracy if is_pooled(hospitals) else None
     mean = run.summary.get("mean_held_out_accuracy")
     return None if mean is None else float(mean)
 
 
-def _published(history: RunHistory) -> dict[str, HospitalHistory]:
-    """Return the hospitals that publish, if the pooled figure does not give the others away.
-
-    With one or two others, theirs would follow from the pooled figure and the published ones.
-    """
-    known = {name: h for name, h in history.hospitals.items() if h.held_out_accuracy is not None}
-    published = {name: one for name, one in known.items() if one.publishes}
-    others = len(known) - len(published)
-    return {} if 0 < others < LEAST_IN_A_MEAN else published
-
-
-def _charts(history: RunHistory, *, least: int) -> list[View]:
-    training = Curve()
-    for x, loss, accuracy, hospitals in history.training.points:
-        if hospitals == 0 or hospitals >= least:  # 0: a secure sum
-            training.add(x, loss, accuracy)
+def _charts(history: RunHistory, pooled: Callable[[Point], Point] | None = None) -> list[View]:
+    """Return the curves over all hospitals; `pooled` leaves out what may not be handed out."""
+    training, held_out = Curve(), Curve()
+    for point in history.training.points:
+        training.add(*(pooled(point) if pooled else point))
+    for x, loss, accuracy, hospitals in history.held_out.points:
+        if pooled is None or is_pooled(hospitals):
+            held_out.add(x, loss, accuracy)
     charts: list[View] = []
     for title, column, scale in (("Accuracy", 2, 100.0), ("Loss", 1, 1.0)):
         series = [
             _series("test, each aggregate", history.test, column, scale, points=True),
             _series("training, mean over hospitals", training, column, scale),
-            _series("held-out, mean over hospitals", history.held_out, column, scale, points=True),
+            _series("held-out, mean over hospitals", held_out, column, scale, points=True),
         ]
         unit = "%" if title == "Accuracy" else ""
         charts.append({"title": title, "unit": unit, "x": "rounds", "series": series})
@@ -216,8 +228,8 @@ def _charts(history: RunHistory, *, least: int) -> list[View]:
     return [chart | {"series": kept} for chart in charts if (kept := _nonempty(chart["series"]))]
 
 
-def _hospital_charts(history: RunHistory) -> list[View]:
-    series = [_series(name, one.curve, 1, 1.0) for name, one in sorted(history.hospitals.items())]
+def _hospital_charts(hospitals: Mapping[str, HospitalHistory]) -> list[View]:
+    series = [_series(name, one.curve, 1, 1.0) for name, one in sorted(hospitals.items())]
     if not (kept := _nonempty(series)):
         return []
     return [{"title": "Loss at each hospital", "unit": "", "x": "legs", "series": kept}]
@@ -294,6 +306,10 @@ def _duration(run: RunRecord) -> str:
     if seconds is None and run.history.started and run.history.latest:
         seconds = run.history.latest - run.history.started
     return "" if seconds is None else duration(seconds)
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and (value.startswith("~") or PurePath(value).is_absolute())
 
 
 def _json(path: Path) -> dict[str, Any]:

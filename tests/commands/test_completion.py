@@ -1,13 +1,22 @@
 """The shell completes commands, choices, experiments, settings, runs and members."""
 
 import subprocess
+import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.shell_completion import ShellComplete
 from typer.testing import CliRunner
 
-from lab.experiments import PresetName, ablation_names, experiment_names
+from lab.experiments import (
+    ExperimentError,
+    PresetName,
+    ablation_names,
+    experiment_names,
+    load_experiment,
+    methods_of,
+)
 from operation.cli import app
 from server_app.config.run_config import Settings
 from tests.commands.walk import root
@@ -37,10 +46,62 @@ def completed(line: str) -> list[str]:
         ("coordinator run --set nothing=", []),
         ("coordinator up --only ", ["superlink", "proxy"]),
         ("lab run syn", ["synthetic"]),
+        ("simulate --model mn", ["mnist-cnn"]),
+        ("simulate --dataset br", ["brain-mri", "breast-cancer"]),
+        ("simulate --set model=cnn", ["model=cnn-3d"]),
+        ("coordinator run --set dataset=image", ["dataset=image-folder"]),
+        ("lab run --dataset med", ["medical-folder"]),
+        ("lab run --methods feda", ["fedavg-1", "fedavg-b", "fedadagrad", "fedadam"]),
+        ("lab run --methods feddc,fedp", ["feddc,fedprox"]),
+        ("lab run --methods fedprox,fedp", []),
     ],
 )
 def test_the_shell_completes(line: str, expected: list[str]) -> None:
     assert completed(line) == expected
+
+
+def test_models_and_data_sets_are_those_of_the_registries() -> None:
+    from learning import data, models
+
+    for command in ("simulate", "lab run"):
+        assert completed(f"{command} --dataset ") == list(data.names())
+    assert completed("simulate --model ") == list(models.names())
+    assert completed("lab run --set model=") == [f"model={name}" for name in models.names()]
+
+
+@pytest.mark.parametrize("preset", get_args(PresetName))
+@pytest.mark.parametrize("name", ["synthetic", "privacy", "init"])
+def test_methods_are_those_of_the_experiment(name: str, preset: PresetName) -> None:
+    """One experiment adds methods in one preset, one names its own, one is without a preset."""
+    experiment = load_experiment(name)
+    try:
+        expected = [method.name for method in methods_of(experiment, preset, {})]
+    except ExperimentError:
+        return  # it has no such preset
+    assert completed(f"lab run {name} --preset {preset} --methods ") == expected
+
+
+def test_completion_does_not_wait_for_pytorch() -> None:
+    lines = ["simulate --model ", "simulate --dataset ", "lab run synthetic --methods ", "lab run "]
+    probe = (
+        "import sys\n"
+        "from click.shell_completion import ShellComplete\n"
+        "import typer\n"
+        "from operation.cli import app\n"
+        f"for line in {lines!r}:\n"
+        "    *given, last = line.split(' ')\n"
+        "    shell = ShellComplete(typer.main.get_command(app), {}, 'feddc', '_FEDDC_COMPLETE')\n"
+        "    assert shell.get_completions(given, last), line\n"
+        "print([name for name in ('torch', 'sklearn', 'flwr') if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "[]", done.stderr
 
 
 def test_all_experiments_and_all_settings_are_offered() -> None:
@@ -51,8 +112,6 @@ def test_all_experiments_and_all_settings_are_offered() -> None:
 
 
 def test_the_presets_are_those_of_the_lab() -> None:
-    from typing import get_args
-
     assert set(completed("lab run --preset ")) == set(get_args(PresetName))
 
 
@@ -65,6 +124,7 @@ def test_experiments_of_the_named_study_are_offered_newest_first(
     for command in ("follow", "resume", "stop", "export"):
         assert completed(f"coordinator {command} ") == ["20260102-b", "20260101-a"]
         assert completed(f"coordinator {command} --study other ") == ["20260103-c"]
+    assert completed("coordinator run --from ") == ["20260102-b", "20260101-a"]
     monkeypatch.setenv("FEDDC_STUDY", "other")
     assert completed("coordinator follow ") == ["20260103-c"]
 

@@ -105,6 +105,52 @@ def test_an_unexpected_error_of_a_command_is_harmless(
     assert is_harmless(said)
 
 
+@pytest.fixture
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes any output for a terminal's
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def test_a_terminal_shows_what_is_under_way_and_keeps_nothing_of_it(
+    on_terminal: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with terminal.activity("reading [b]data[/b]") as now:
+        now(f"training {HOSTILE}")
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "reading [b]data[/b]" in shown.err
+    assert r"training \x1b[2J" in shown.err
+    assert "\x1b[2J" not in shown.err
+    assert shown.err.endswith("\x1b[1A\x1b[2K")  # the line is erased
+
+
+def test_output_meanwhile_goes_where_it_belongs(
+    on_terminal: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with terminal.activity("working"):
+        terminal.echo("the result")
+    shown = capsys.readouterr()
+    assert shown.out == "the result\n"
+    assert "the result" not in shown.err
+
+
+def test_an_error_ends_the_activity(on_terminal: None, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ValueError, match="wrong"), terminal.activity("working"):
+        raise ValueError("wrong")
+    assert "\x1b[?25h" in capsys.readouterr().err  # the cursor is back
+
+
+def test_with_quiet_and_in_a_log_nothing_is_shown(
+    on_terminal: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with terminal.activity("working", quiet=True) as now:
+        now("still")
+    monkeypatch.delenv("FORCE_COLOR")
+    with terminal.activity("working") as now:
+        now("still")
+    assert capsys.readouterr().err == ""
+
+
 def test_no_command_makes_a_console_of_its_own() -> None:
     """One that is not `operation.terminal`'s would print escape sequences as they are."""
     for package in ("client_app", "server_app"):

@@ -10,7 +10,9 @@
 
   const redraw = () => {
     clearTimeout(drawing);
-    drawing = setTimeout(() => Page.show(names.map((name) => views.get(name)).filter(Boolean), title), 100);
+    // A list that is open would be closed.
+    const isChoosing = document.activeElement instanceof HTMLSelectElement;
+    drawing = isChoosing ? setTimeout(redraw, 500) : setTimeout(() => Page.show(names.map((name) => views.get(name)).filter(Boolean), title), 100);
   };
 
   const connect = () => {

@@ -18,8 +18,23 @@ const ChainMap = (() => {
     return shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
   }
 
-  const shortened = (name) => (name.length > 18 ? `${name.slice(0, 17)}…` : name);
-  const left = (names) => 14 + 6.3 * Math.min(18, Math.max(...names.map((name) => name.length)));
+  // Letters of some scripts are twice as wide as others.
+  const pen = document.createElement("canvas").getContext("2d");
+  const MOST_WIDE = 130;
+
+  function wide(text) {
+    pen.font = `11px ${getComputedStyle(document.body).fontFamily}`;
+    return pen.measureText(text).width;
+  }
+
+  function shortened(name) {
+    if (wide(name) <= MOST_WIDE) return name;
+    const letters = [...name];
+    while (wide(`${letters.join("")}…`) > MOST_WIDE) letters.pop();
+    return `${letters.join("").trimEnd()}…`;
+  }
+
+  const left = (names) => 14 + Math.ceil(Math.max(...names.map((name) => wide(shortened(name)))));
 
   function ticks(first, last) {
     const step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000].find(
@@ -34,7 +49,7 @@ const ChainMap = (() => {
   // --- all legs ---------------------------------------------------------------------------------
 
   function overview(map, width) {
-    const row = map.names.length > 30 ? 11 : 16;
+    const row = map.names.length > 30 ? 14 : 16;
     const margin = left(map.names);
     const columns = Math.ceil(map.legs / map.per_column);
     const cell = (width - margin - 8) / columns;
@@ -43,7 +58,7 @@ const ChainMap = (() => {
     const gap = row > 12 ? 2 : 1;
     map.rows.forEach((runs, index) => {
       const name = map.names[index];
-      svg.append(shape("text", { x: margin - 6, y: index * row + row - 4, "text-anchor": "end" },
+      svg.append(shape("text", { x: margin - 6, y: index * row + row / 2 + 4, "text-anchor": "end" },
         shortened(name)));
       for (const [start, count, state] of runs) {
         const box = shape("rect", {
@@ -74,7 +89,7 @@ const ChainMap = (() => {
 
   function lines(map, width, picked, onPick) {
     const { first, last, chains, aggregations } = map.window;
-    const row = map.names.length > 30 ? 12 : 24;
+    const row = map.names.length > 30 ? 14 : 24;
     const margin = left(map.names);
     const height = map.names.length * row;
     const step = (width - margin - 30) / Math.max(1, last - first);

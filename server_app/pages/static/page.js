@@ -3,6 +3,7 @@
 
 const Page = (() => {
   const state = { runs: [], chosen: new Set(), picked: {}, hidden: {}, plots: [] };
+  const WHOLE = [1, 2, 5].flatMap((digit) => [0, 1, 2, 3, 4, 5].map((zeros) => digit * 10 ** zeros)).sort((a, b) => a - b);
   const byId = (id) => document.getElementById(id);
   const colour = (index) => getComputedStyle(document.documentElement)
     .getPropertyValue(`--c${index % 12}`).trim();
@@ -88,15 +89,17 @@ const Page = (() => {
   function drawRun(main, run) {
     const parts = [make("span", { class: `state ${run.state.split(" ")[0]}` }, run.state)];
     if (run.legs) parts.push(` · leg ${run.done} of ${run.legs}`);
-    if (run.latest) parts.push(` · last event ${new Date(1000 * run.latest).toLocaleTimeString()}`);
+    if (run.latest) parts.push(` · last event ${moment(run.latest)}`);
     if (run.reason) parts.push(` · ${run.reason}`);
     if (run.waiting) parts.push(` · ${run.waiting}`);
     status(...parts);
     if (run.note) main.append(make("section", { class: "note" }, make("p", {}, run.note)));
     const facts = section(main, "Result", "half third");
     facts.append(table(null, run.facts));
+    facts.lastChild.className = "facts";
     run.charts.forEach((chart) => drawChart(main, chart));
     if (run.hospitals) drawHospitals(main, run);
+    if (run.published && run.published.length) drawPublished(main, run.published);
     if (run.map) drawMap(main, run);
     if (run.forest) drawForest(main, run.forest);
     if (run.settings.length) {
@@ -133,7 +136,7 @@ const Page = (() => {
       make("span", { class: `state ${one.state.split(" ")[0]}`, title: one.problem || "" },
         one.problem && one.problem !== one.state ? `${one.state}: ${one.problem}` : one.state),
       one.online === null ? "–" : one.online ? "yes" : "no",
-      one.last_seen ? new Date(1000 * one.last_seen).toLocaleTimeString() : "–",
+      make("span", { class: "moment" }, one.last_seen ? moment(one.last_seen) : "–"),
       one.leg || "–",
       one.loss === null ? "–" : one.loss.toFixed(3),
       one.missing || "–",
@@ -145,6 +148,27 @@ const Page = (() => {
       ["hospital", "state", "connected", "last answer", "leg", "loss", "legs missing", "sent up", "sent down"],
       rows, new Set([4, 5, 6, 7, 8])));
     box.append(scroll);
+  }
+
+  function drawPublished(main, hospitals) {
+    const box = section(main, "Hospitals that publish their figures", "half");
+    const shown = [
+      ["training examples", (one) => one.examples, (value) => String(value)],
+      ["last training loss", (one) => one.loss, (value) => value.toFixed(3)],
+      ["held-out accuracy", (one) => one.accuracy, (value) => `${(100 * value).toFixed(1)} %`],
+    ].filter(([, read]) => hospitals.some((one) => read(one) !== null));
+    const rows = hospitals.map((one) => [one.name, ...shown.map(([, read, write]) =>
+      (read(one) === null ? "–" : write(read(one))))]);
+    const scroll = make("div", { class: "scroll", tabindex: "0" });
+    scroll.append(table(["hospital", ...shown.map(([title]) => title)], rows, new Set([1, 2, 3])));
+    box.append(scroll);
+  }
+
+  // With its day, unless that is today: reports are read later.
+  function moment(seconds) {
+    const then = new Date(1000 * seconds);
+    const isToday = then.toDateString() === new Date().toDateString();
+    return isToday ? then.toLocaleTimeString() : then.toLocaleString();
   }
 
   function size(bytes) {
@@ -168,26 +192,37 @@ const Page = (() => {
       grid: { stroke: named("--line"), width: 1 }, ticks: { stroke: named("--line"), width: 1 },
     };
     const hidden = state.hidden[chart.title] ??= {};
+    // Too many for a legend: the line under the mouse is named below the chart.
+    const kind = chart.x === "legs" ? "hospitals" : "runs";
+    const hint = `${chart.series.length} ${kind}, one line each; point at a line for its name`;
+    const name = make("p", { class: "faint name" }, hint);
+    let near = 0;
     const plot = new uPlot({
       width: host.clientWidth || 600, height: 280,
       scales: { x: { time: false } },
       legend: { show: !many, live: !many },
-      cursor: { drag: { x: true, y: false } },
-      axes: [{ ...axis, label: chart.x, labelFont: "12px system-ui, sans-serif", labelSize: 18 }, { ...axis, size: 52 }],
+      cursor: { drag: { x: true, y: false }, focus: { prox: many ? 30 : -1 } },
+      focus: { alpha: many ? 0.6 : 1 },
+      axes: [{ ...axis, incrs: WHOLE, label: chart.x, labelFont: "12px system-ui, sans-serif", labelSize: 18 }, { ...axis, size: 52 }],
       series: [{ label: chart.x }, ...chart.series.map((one, index) => ({
         label: one.label, width: many ? 1 : 2, spanGaps: true,
-        stroke: many ? `${named("--trained")}55` : colour(one.colour ?? index), show: !hidden[one.label],
+        stroke: many ? (_, line) => named(line === near ? "--accent" : "--many") : colour(one.colour ?? index),
+        show: !hidden[one.label],
         points: { show: one.points && one.x.length <= 120, size: 6 },
         value: (_, value) => (value === null || value === undefined ? "–" : value.toPrecision(4)),
       }))],
       hooks: { setSeries: [(_, index, options) => {
         if (index && options.show !== undefined) hidden[chart.series[index - 1].label] = !options.show;
+        if (many && options.focus !== undefined) {
+          near = index ?? 0;
+          name.textContent = near ? chart.series[near - 1].label : hint;
+        }
       }] },
     }, [xs, ...ys], host);
     host.setAttribute("role", "img");
     host.setAttribute("aria-label", `${chart.title} over ${chart.x}`);
     state.plots.push(plot);
-    if (many) box.append(make("p", { class: "faint" }, `${chart.series.length} hospitals, one line each`));
+    if (many) box.append(name);
   }
 
   // --- the chain map and the forest plot ----------------------------------------------------------
@@ -223,7 +258,8 @@ const Page = (() => {
   }
 
   function drawForest(main, data) {
-    const box = section(main, "Final model on each hospital's held-out examples", "half");
+    const isLong = data.rows.length > 20; // beside it there would be little but empty space
+    const box = section(main, "Final model on each hospital's held-out examples", isLong ? "" : "half");
     box.append(ChainMap.forest(data, Math.max(520, box.clientWidth - 34)));
     if (data.rows.some((one) => one.interval)) box.append(make("p", { class: "faint" }, "Lines: 95 % intervals (Wilson)."));
   }

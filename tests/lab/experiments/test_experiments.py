@@ -9,7 +9,7 @@ from lab.experiments import (
     load_experiment,
     methods_of,
 )
-from lab.experiments.methods import STANDARD
+from lab.standard_methods import STANDARD
 from lab.sweep import Request, SweepPlan
 from tests.lab.conftest import tiny
 

@@ -1,6 +1,7 @@
 """FedDC from a notebook: the same figures as the run's files, quietly."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 import feddc
+from lab.notebook.progress_line import progress_line
 from tests.conftest import TINY
 
 SMALL = {key.replace("-", "_"): value for key, value in TINY.items()} | {"rounds": 8}
@@ -110,6 +112,27 @@ def test_an_own_network_and_own_arrays_are_trained(tmp_path: Path) -> None:
         progress=False,
     )
     assert same.test_accuracy == arrays.test_accuracy
+
+
+def test_progress_is_one_line_that_is_erased(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = threading.Event()
+
+    def text() -> str:
+        asked.set()
+        return "leg 3/8"
+
+    with progress_line(text, quiet_seconds=0):
+        assert asked.wait(60)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("\rleg 3/8")
+    assert shown.err.endswith("\r       \r")
+
+    with progress_line(text, shown=False, quiet_seconds=0):
+        pass
+    with progress_line(text):  # over before two seconds have passed
+        pass
+    assert capsys.readouterr().err == ""
 
 
 def test_a_preset_is_the_one_that_was_asked_for(tmp_path: Path) -> None:

@@ -71,7 +71,28 @@ def test_a_leg_that_is_written_again_counts_once() -> None:
 
 def test_the_mean_says_of_how_many_hospitals_it_is() -> None:
     history = RunHistory.of([START, *leg_events(1), *leg_events(2, missing=("Barts",))])
-    assert history.training.columns() == [[1, 2], [0.1, 0.2], [None, None], [2, 1]]
+    assert history.training.columns()[:4] == [[1, 2], [0.1, 0.2], [None, None], [2, 1]]
+
+
+def test_each_figure_is_counted_by_itself() -> None:
+    """Two disclose the loss, one of them publishes; only the other discloses its accuracy."""
+    own = {"leg": 1, "problem": "", "bytes_up": 1}
+    history = RunHistory.of(
+        [
+            START | {"publishing": ["Anna"]},
+            {"event": "hospital", "hospital": "Anna", "loss": 0.3, **own},
+            {"event": "hospital", "hospital": "Barts", "loss": 0.1, "accuracy": 0.9, **own},
+            {"event": "leg", "leg": 1, "ending": "hand-over", "loss": 0.2, "accuracy": 0.9},
+        ]
+    )
+    assert history.training.points == [(1, 0.2, 0.9, 2, 1, 1)]
+
+
+def test_a_secure_sum_is_of_all_that_answered() -> None:
+    leg = {"leg": 1, "ending": "aggregation", "loss": 0.2, "held_out_accuracy": 0.7, "answered": 5}
+    history = RunHistory.of([START, {"event": "leg", **leg}])
+    assert history.training.columns()[3:] == [[5], [5], [5]]
+    assert history.held_out.points[0][2:] == (0.7, 5)
 
 
 def test_a_hospital_that_is_not_asked_has_no_state_in_that_leg() -> None:

@@ -22,6 +22,7 @@ from server_app.config.noise_target import noise_for_target
 from server_app.config.run_config import Settings
 from server_app.study.creation import create_study
 from server_app.study.study_folder import Study
+from tests.commands.in_terminal import assert_shown_to_people_only
 
 SEED = "5eed" * 16
 HOSPITALS = ("Charite", "Mercy", "St Mary")
@@ -162,6 +163,11 @@ def test_pytorch_reads_the_exported_model(study: Study) -> None:
     assert before.keys() == after.keys()
     for name, array in before.items():
         np.testing.assert_array_equal(array, after[name])
+
+
+def test_an_export_shows_what_it_does(study: Study) -> None:
+    command = ("export", "e1", "--study", study.folder, "--without-onnx")
+    assert_shown_to_people_only("exporting e1", "coordinator", *command)
 
 
 def test_an_unfinished_experiment_is_refused(study: Study) -> None:

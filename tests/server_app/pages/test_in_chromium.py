@@ -12,15 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-from benchmarks.support.chromium import CHROMIUM, FLAGS
 from benchmarks.support.processes import free_port
 from server_app.pages.report import COORDINATOR, PUBLIC
+from tests.server_app.pages.chromium import WAIT, needs_chromium, opened
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
-]
-EVIL_IS_HERE = "--host-resolver-rules=MAP evil.example 127.0.0.1"
+pytestmark = [pytest.mark.slow, needs_chromium]
 SIMULATION = """
 import sys
 from pathlib import Path
@@ -30,7 +26,6 @@ values = {"dataset": "digits", "hospitals": 6, "examples": 6, "held-out": 6,
           "rounds": int(sys.argv[2]), "aggregation-period": 5, "model-options": '{"hidden": [8]}'}
 simulate_in_process(Settings.from_run_config(values, source="test"), Path(sys.argv[1]))
 """
-WAIT = 120_000  # ms; a busy machine takes its time
 
 
 def simulation(folder: Path, rounds: int) -> "subprocess.Popen[bytes]":
@@ -42,32 +37,10 @@ def simulation(folder: Path, rounds: int) -> "subprocess.Popen[bytes]":
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*FLAGS, EVIL_IS_HERE])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "finished"
     assert simulation(folder, 10).wait(300) == 0
     return folder
-
-
-def opened(browser: Any, address: str, **context: Any) -> tuple[Any, list[str], list[str]]:
-    """Open a page; return it, the addresses it asked for, and its errors."""
-    tab = browser.new_context(viewport={"width": 1280, "height": 900}, **context).new_page()
-    asked: list[str] = []
-    errors: list[str] = []
-    tab.on("request", lambda request: asked.append(request.url))
-    tab.on("pageerror", lambda error: errors.append(str(error)))
-    tab.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
-    tab.goto(address)
-    return tab, asked, errors
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
