@@ -40,23 +40,3 @@ def test_a_hospital_without_space_is_named_and_the_run_goes_on_when_it_has_some(
         assert outcome.code == 0, outcome.errors
         assert_same_model(study, tmp_path / "simulated", **RUN)
         assert_chains_accounted_for(study)
-
-
-def test_a_coordinator_without_space_says_so_and_resumes_to_the_same_model(tmp_path: Path) -> None:
-    with federation(disks={"study": 200}) as study:
-        run = study.begin(*options(**RUN))
-        study.wait_for_leg(2)
-        filler = fill(study.study)
-        outcome = study.ended(run)
-        assert outcome.code == 1
-        assert "no space left for" in outcome.errors
-        assert "B are needed" in outcome.errors
-        assert "resume" in outcome.errors
-        assert not (study.experiment() / "summary.json").exists()
-
-        filler.unlink()
-        study.coordinator("up")
-        outcome = study.run(command="resume")
-        assert outcome.code == 0, outcome.errors
-        assert_same_model(study, tmp_path / "simulated", **RUN)
-        assert_chains_accounted_for(study)

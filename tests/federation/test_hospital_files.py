@@ -100,8 +100,6 @@ def test_a_csv_file_a_spreadsheet_and_parquet_become_one_model() -> None:
             held = [n for n, is_held in HELD_OUT.items() if is_held]
             expected = confusion(CLASSES, [(truth[n], said[n]) for n in held])
             np.testing.assert_array_equal(study.evaluation(name), expected)
-            # Whoever is older is ill: a linear model has learned that.
-            assert sum(a == b for a, b in zip(truth, said, strict=True)) >= 0.8 * PATIENTS
 
 
 # --- volumes --------------------------------------------------------------------------------------
@@ -194,7 +192,6 @@ def test_series_compressed_series_and_nifti_become_one_model() -> None:
             held = [n for n, is_held in HELD_OUT.items() if is_held]
             expected = confusion(CLASSES, [(truth[n], said[n]) for n in held])
             np.testing.assert_array_equal(study.evaluation(name), expected)
-            assert sum(truth[n] == said[n] for n in said) >= 0.8 * PATIENTS
 
 
 def number_in(path: str) -> int:
