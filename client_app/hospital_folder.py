@@ -6,6 +6,7 @@ from pathlib import Path
 from operation import files
 from protocol.codebook import Codebook, CodebookError
 from protocol.sealing.keys import Identity, InvalidKey
+from protocol.study.card import Card, CardError
 from protocol.study.connection import Connection, ConnectionFileError
 from protocol.study.roster import Roster, RosterError
 
@@ -80,6 +81,23 @@ class HospitalFolder:
     @property
     def connection_file(self) -> Path:
         return self.transport / "coordinator.json"
+
+    def card_file(self, name: str) -> Path:
+        """The file for the coordinator: this hospital's public keys, and what it announces."""
+        return self.path / f"{name}.hospital.json"
+
+    def card(self, name: str) -> Card | None:
+        """Return the card that was written last, or None if there is none."""
+        path = self.card_file(name)
+        try:
+            return Card.from_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, CardError) as error:
+            raise FolderError(
+                f"{path}: {_reason(error)}; restore it, or make a new one with `feddc hospital "
+                "renew-transport-key`"
+            ) from error
 
     def connection(self) -> Connection | None:
         """Return the coordinator's address and certificate, or None before `join` stored them."""

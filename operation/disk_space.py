@@ -31,6 +31,22 @@ class DiskFull(OSError):
         return f"no space left for {self.filename}: {byte_size(self._needed)} are needed"
 
 
+class Reserve:
+    """A file that keeps space on a disk for what must be written when it is full."""
+
+    def __init__(self, path: Path, size: int = 1 << 20) -> None:
+        self._path = path
+        try:
+            path.write_bytes(bytes(size))
+        except OSError as error:
+            if not is_full(error):
+                raise
+
+    def release(self) -> None:
+        """Give the space back."""
+        self._path.unlink(missing_ok=True)
+
+
 def is_full(error: OSError) -> bool:
     """Return whether an operation failed because a disk, or a user's part of it, is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)

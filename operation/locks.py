@@ -5,6 +5,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from operation.disk_space import is_full
+
 
 class LockHeld(Exception):
     """Another process holds the lock; `holder` is the text that it wrote into the lock's file."""
@@ -31,7 +33,11 @@ class ProcessLock:
             self._lock.acquire(blocking=False)
         except Timeout:
             raise LockHeld(self._path, _read(self._path)) from None
-        self.write_holder(holder)
+        try:
+            self.write_holder(holder)
+        except OSError as error:
+            if not is_full(error):  # who holds it is only a hint
+                raise
 
     def write_holder(self, holder: str) -> None:
         """Change the text that says who holds the lock."""

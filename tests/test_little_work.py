@@ -1,7 +1,5 @@
 """The limit on work is kept by what is quick, and broken by what is not."""
 
-import json
-
 import pytest
 
 from tests import little_work
@@ -15,9 +13,15 @@ def test_what_is_quick_is_done_once_and_its_result_returned() -> None:
 
 
 def test_what_is_slow_fails_however_often_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(little_work, "_MOST", 2)
-    document = json.dumps([{"key": number} for number in range(500_000)])
-    calls: list[int] = []
-    with pytest.raises(AssertionError, match="as much as 2 known jobs"):
-        with_little_work(lambda: calls.append(len(json.loads(document))))
+    # Both are measured by a clock of this test, in which the known job takes a second.
+    now, calls = [0.0], []
+    monkeypatch.setattr(little_work.time, "thread_time", lambda: now[0])
+    monkeypatch.setattr(little_work, "_known_job", lambda: 1.0)
+
+    def work() -> None:
+        now[0] += 200.0
+        calls.append(1)
+
+    with pytest.raises(AssertionError, match=r"200\.00 s of CPU time are as much as 200 known"):
+        with_little_work(work)
     assert len(calls) == 3

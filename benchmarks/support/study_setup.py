@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from protocol.codebook import Codebook
 from protocol.study.roster import Roster
 
 from .processes import free_port
@@ -59,13 +60,14 @@ class StudySetup:
         self.coordinator("roster")
 
     def join(self, name: str) -> None:
-        """Pin the signed roster at a hospital."""
-        roster = self.study / "for-hospitals" / "roster"
-        fingerprint = Roster.from_signed(roster.read_bytes()).fingerprint
-        place = str(self.hospital(name))
-        self._feddc(
-            "hospital", "join", str(roster), "--folder", place, "--fingerprint", fingerprint
-        )
+        """Pin the signed roster at a hospital, and the codebook if the study has one."""
+        file, place = self.study / "for-hospitals" / "roster", str(self.hospital(name))
+        roster = Roster.from_signed(file.read_bytes())
+        compared = ["--fingerprint", roster.fingerprint]
+        if (signed := file.with_name("codebook")).exists():
+            codebook = Codebook.from_signed(signed.read_bytes(), roster.coordinator)
+            compared += ["--codebook-fingerprint", codebook.fingerprint]
+        self._feddc("hospital", "join", str(file), "--folder", place, *compared)
 
     def coordinator(self, command: str, *arguments: str, **options: float) -> object:
         """Run a coordinator's command on the study; `options` are passed to `feddc`."""

@@ -19,7 +19,7 @@ from operation.config import SettingsError
 from operation.terminal import byte_size
 from protocol.codebook import Codebook
 
-from .disclosure import check_disclosure
+from .disclosure import check_announced, check_disclosure
 from .essentials import check_essentials
 from .finding import Finding
 from .messages import check_messages
@@ -45,6 +45,7 @@ def check_everything(folder: HospitalFolder) -> Iterator[Finding]:
     yield from _store(folder)
     yield from _disk(folder)
     yield from check_disclosure(configuration.policy)
+    yield from check_announced(folder, configuration)
     yield from _data(folder, configuration)
     yield from _agent(configuration)
     yield from _experiments(folder)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from learning.data import Examples, Partition
+from learning.data import IN_BOTH, Examples, Partition
 from learning.data.duplicates import exact_copies, near_copies
 from learning.data.tables.encode import ColumnCounts
 
@@ -81,7 +81,13 @@ def findings(report: DataReport) -> Iterator[Finding]:
     """Return what looks wrong; nothing of it keeps an agent from training."""
     for name, counts in report.columns.items():
         yield from _column(name, counts, report.examples)
-    present = [name for name, count in report.train.items() if count]
+    if in_both := report.left_out.get(IN_BOTH):
+        yield _warning(
+            f"{in_both} images in train/ are of patients, or copies of images, in test/: test/ "
+            "wins, and they are not trained on",
+            "nothing, or move them to one of the folders",
+        )
+    present = [f"{name} ({count})" for name, count in report.train.items() if count]
     if len(present) < 2:
         yield _warning(
             f"only the class {present[0] if present else '(none)'} to train on",

@@ -27,6 +27,7 @@ app.command(
         "feddc hospital join for-hospitals/roster", renamed={"--yes": "--fingerprint"}
     )
 )(enrolment_commands.join)
+app.command(cls=command_class("feddc hospital card"))(enrolment_commands.card)
 app.command("renew-transport-key", cls=command_class("feddc hospital renew-transport-key"))(
     enrolment_commands.renew_transport_key
 )

@@ -1,4 +1,4 @@
-"""Commands to enrol in a study: `init`, `join`, `renew-transport-key`."""
+"""Commands to enrol in a study: `init`, `join`, `card`, `renew-transport-key`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,7 +75,7 @@ def join(
     ] = None,
 ) -> None:
     """Review and pin a roster and the study's codebook; nothing else is served afterwards."""
-    from client_app.check.disclosure import check_disclosure
+    from client_app.check.disclosure import check_announced, check_disclosure
     from client_app.configuration import Configuration
     from client_app.enrol import enrolment
     from client_app.hospital_folder import HospitalFolder
@@ -90,6 +90,8 @@ def join(
         _show(offered, own)
         for finding in check_disclosure(configuration.policy):
             echo(f"Your policy: {finding.text}.")
+        for finding in check_announced(place, configuration):
+            echo(f"Your policy: {finding.text}: {finding.remedy}.")
         enrolment.check_roster(offered, settings, own, pinned)
         default = roster.parent / "coordinator.json"
         file = coordinator or (default if default.exists() else None)
@@ -112,6 +114,25 @@ def join(
     _save(place, connection)
 
 
+def card(folder: Folder = DEFAULT_FOLDER) -> None:
+    """Write your card again, to announce a policy that you have changed."""
+    from client_app.configuration import Configuration
+    from client_app.enrol import enrolment
+    from client_app.hospital_folder import HospitalFolder
+    from protocol.study.announced_policy import policy_text
+
+    place = HospitalFolder(folder)
+    with exit_on_error():
+        settings = Configuration.read(place.configuration)
+        made, card_file = enrolment.renew_card(place, settings)
+    if made.policy is not None:
+        echo(f"Announced since {made.policy.since}: {policy_text(made.policy)}.")
+    echo(
+        f"Send {card_file} to the coordinator. It shows what `feddc coordinator run --dry-run` "
+        "compares with; your agent enforces hospital.toml, whatever was announced."
+    )
+
+
 def renew_transport_key(folder: Folder = DEFAULT_FOLDER) -> None:
     """Replace a lost or exposed transport key, and create a new card to send."""
     from client_app.configuration import Configuration
@@ -121,8 +142,7 @@ def renew_transport_key(folder: Folder = DEFAULT_FOLDER) -> None:
     place = HospitalFolder(folder)
     with exit_on_error():
         settings = Configuration.read(place.configuration)
-        name, group = settings.hospital.name, settings.agent.group
-        card, card_file = enrolment.renew_transport_key(place, name, group)
+        card, card_file = enrolment.renew_transport_key(place, settings)
     echo(
         f"Send {card_file} to the coordinator; the fingerprint has not changed:\n"
         f"    {card.fingerprint}\n"

@@ -1,14 +1,17 @@
 """Enrol in a study: create the hospital's identity, then check the roster that lists it."""
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
-from client_app.configuration import AgentSection, HospitalSection, template
-from client_app.hospital_folder import HospitalFolder
+from client_app.configuration import AgentSection, Configuration, HospitalSection, template
+from client_app.hospital.agreement.policy import Policy
+from client_app.hospital_folder import FolderError, HospitalFolder
 from client_app.unix_groups import group_number
 from operation import files
 from protocol.codebook import Codebook, CodebookError
 from protocol.sealing.keys import Identity
+from protocol.study.announced_policy import AnnouncedPolicy
 from protocol.study.card import Card
 from protocol.study.connection import Connection, ConnectionFileError
 from protocol.study.roster import Roster, RosterError, fingerprint
@@ -38,7 +41,8 @@ def initialise(folder: HospitalFolder, name: str, study: str, group: str = "") -
     _make_folder(folder.path / Path(AgentSection().socket).parent, 0o750, number)
     _make_folder(folder.transport, 0o755)  # only the key in it is secret
     identity = Identity.generate()
-    card, card_file = _new_card(folder, name, identity, number)
+    # The file that is written next has a policy of defaults.
+    card, card_file = _with_new_key(folder, name, identity, Policy(), number)
     files.write_new(folder.configuration, template(name, study, group).encode())
     files.write_new(folder.identity_file, identity.to_bytes())
     files.sync_folder(folder.state)
@@ -46,25 +50,56 @@ def initialise(folder: HospitalFolder, name: str, study: str, group: str = "") -
     return card, card_file
 
 
-def renew_transport_key(folder: HospitalFolder, name: str, group: str) -> tuple[Card, Path]:
+def renew_transport_key(folder: HospitalFolder, configuration: Configuration) -> tuple[Card, Path]:
     """Replace the transport key; return the new card and its file."""
+    name, group = configuration.hospital.name, configuration.agent.group
     identity = folder.identity()
     folder.transport_key_file.unlink(missing_ok=True)
-    return _new_card(folder, name, identity, group_number(group) if group else None)
+    number = group_number(group) if group else None
+    return _with_new_key(folder, name, identity, configuration.policy, number)
 
 
-def _new_card(
-    folder: HospitalFolder, name: str, identity: Identity, group: int | None
+def renew_card(folder: HospitalFolder, configuration: Configuration) -> tuple[Card, Path]:
+    """Write the card again, with the policy as it is now; return it and its file."""
+    identity = folder.identity()
+    present = folder.card(configuration.hospital.name)
+    if present is None or present.identity != identity.public:
+        raise FolderError(
+            f"{folder.card_file(configuration.hospital.name)} is missing or another hospital's: "
+            "restore it, or make a new one with `feddc hospital renew-transport-key`"
+        )
+    announced = _announced(configuration.policy)
+    card = Card.make(present.name, identity, present.transport, announced)
+    return card, _write_card(folder, card)
+
+
+def _with_new_key(
+    folder: HospitalFolder, name: str, identity: Identity, policy: Policy, group: int | None
 ) -> tuple[Card, Path]:
     private, public = new_transport_key()
-    card = Card.make(name, identity, public)
-    card_file = folder.path / f"{name}.hospital.json"
-    files.replace(card_file, card.to_json().encode())
+    card = Card.make(name, identity, public, _announced(policy))
+    card_file = _write_card(folder, card)
     files.write_new(folder.transport_key_file, private)
     if group is not None:  # the courier's user reads it
         _set_group(group, folder.transport_key_file, 0o640)
     files.sync_folder(folder.transport)
     return card, card_file
+
+
+def _write_card(folder: HospitalFolder, card: Card) -> Path:
+    path = folder.card_file(card.name)
+    files.replace(path, card.to_json().encode())
+    return path
+
+
+def _announced(policy: Policy) -> AnnouncedPolicy:
+    try:
+        return policy.announced(datetime.now(UTC).date())
+    except ValueError as error:
+        raise EnrolmentRefused(
+            "models in [policy] can't be announced: at most 64 names of letters, digits and . _ : "
+            "/ -, each of at most 64 characters"
+        ) from error
 
 
 def read_connection(path: Path, roster: Roster) -> Connection:

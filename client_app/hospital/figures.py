@@ -9,8 +9,9 @@ from collections.abc import Collection, Mapping
 
 from client_app.state.experiment_store import ExperimentStore
 from protocol.sealing.bundle import from_bundle
+from protocol.study.announced_policy import Metric
 
-from .agreement.policy import Metric, Policy
+from .agreement.policy import Policy
 
 Figures = Mapping[str, float]
 _BITS: dict[str, int] = {"loss": 1, "accuracy": 2, "held_out_loss": 4, "held_out_accuracy": 8}

@@ -46,7 +46,7 @@ class ExperimentKeys:
             files.sync_folder(self._folder)
         except OSError as error:
             if is_full(error):
-                raise StoreFull(f"no space left for {self._folder}") from error
+                raise StoreFull(self._folder / name, _KEY_BYTES) from error
             raise
         self._ciphers[name] = AESGCM(key)
         return name

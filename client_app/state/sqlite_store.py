@@ -29,6 +29,7 @@ class SqliteStore:
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
         """Open or create the store, and lock it against other agents until it is closed."""
         self._path, self._clock = path, clock or Clock()
+        self._written = 0  # bytes, in the transaction
         self._keys = ExperimentKeys(path.parent / KEY_FOLDER)
         self._lock: ProcessLock | None = _lock(path.with_suffix(".lock"))
         try:
@@ -47,7 +48,7 @@ class SqliteStore:
     def for_reading(cls, path: Path) -> "SqliteStore":
         """Open a read-only snapshot; works while an agent has the store open."""
         store = cls.__new__(cls)
-        store._path, store._clock, store._lock = path, Clock(), None
+        store._path, store._clock, store._lock, store._written = path, Clock(), None, 0
         store._keys, store._keys_changed = ExperimentKeys(path.parent / KEY_FOLDER), False
         store._connection = connect(path)
         store._connection.execute("PRAGMA query_only = ON")
@@ -115,6 +116,7 @@ class SqliteStore:
                 self._write(name, *self._keys.encrypt(new, name, value))
 
     def append_audit(self, line: bytes) -> None:
+        self._written += len(line)
         self._connection.execute("INSERT INTO audit (line) VALUES (?)", (line,))
 
     def audit_line(self, number: int) -> bytes | None:
@@ -130,6 +132,7 @@ class SqliteStore:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         self._connection.execute("BEGIN IMMEDIATE")
+        self._written = 0
         try:
             yield
             self._connection.execute("COMMIT")
@@ -137,7 +140,7 @@ class SqliteStore:
             if self._connection.in_transaction:  # SQLite ends it by itself when the disk is full
                 self._connection.execute("ROLLBACK")
             if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-                raise StoreFull(f"no space left for {self._path}") from error
+                raise StoreFull(self._path, self._written) from error
             raise
         finally:
             # The keys of ended experiments, and new ones that were not committed.
@@ -157,6 +160,7 @@ class SqliteStore:
         return self._connection.execute(query, (name,)).fetchone()
 
     def _write(self, name: str, nonce: bytes | None, value: bytes) -> None:
+        self._written += len(value)
         self._connection.execute(
             # An update writes to the pages that the old value had; a replacement would free them.
             "INSERT INTO memory (name, nonce, value) VALUES (?, ?, ?) "

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Protocol
+
+from operation.disk_space import byte_size
 
 # Set, to the reason, when the agent finds that its state was restored from an old backup; `reset`
 # removes it.
@@ -17,6 +20,9 @@ STREAM_SECRET = f"{OUTLIVES}stream-secret"
 
 class StoreFull(Exception):
     """There is no space left for the state; nothing was changed."""
+
+    def __init__(self, path: Path, needed: int) -> None:
+        super().__init__(f"no space left for {path}: {byte_size(needed)} are needed")
 
 
 class UnreadableExperiment(Exception):

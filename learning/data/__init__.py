@@ -4,13 +4,14 @@
 for every hospital. README.md lists the sources of the data sets.
 """
 
-from learning.data.examples import DataError, Dataset, Examples
+from learning.data.examples import IN_BOTH, DataError, Dataset, Examples
 from learning.data.options import DataOptions
 from learning.data.partition.split import Partition, SplitOptions, split
 from learning.data.registry import load, names
 from learning.data.sources import default_folder
 
 __all__ = [
+    "IN_BOTH",
     "DataError",
     "DataOptions",
     "Dataset",

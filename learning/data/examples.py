@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+IN_BOTH = "in train/ and test/"  # why images are left out of train/
 _SHOWN = 3
 Indices = NDArray[np.integer[Any]] | Sequence[int]
 

@@ -1,12 +1,13 @@
 """A model's figures on held-out examples: counts first, and nothing that they can't support."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from .intervals import Estimate, area_under_curve, mean_of, proportion
 
@@ -52,6 +53,16 @@ class HeldOutEvaluation:
     def as_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
         return {"examples": self.examples} | asdict(self)
+
+    @staticmethod
+    def from_dict(content: Mapping[str, Any]) -> "HeldOutEvaluation":
+        """Read what `as_dict` has returned; ValueError if it is anything else."""
+        return _EVALUATION.validate_python(
+            {key: value for key, value in content.items() if key != "examples"}
+        )
+
+
+_EVALUATION = TypeAdapter(HeldOutEvaluation)
 
 
 def evaluate_predictions(

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from operation.disk_space import DiskFull, is_full
+
 VERSION = 1
 FILE_NAME = "metrics.jsonl"
 ROUTES = "routes.jsonl"  # who sent to whom: a file of its own, for the coordinator alone
@@ -64,18 +66,31 @@ class EventWriter:
         """Open the file; without `append` it must not exist, so no other run is overwritten."""
         is_cut_off = append and path.exists() and not path.read_bytes().endswith(b"\n")
         how = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | (0 if append else os.O_EXCL)
-        self._file = os.fdopen(os.open(path, how, mode), "a", encoding="utf-8")
+        self._path = path
+        self._file = os.fdopen(os.open(path, how, mode), "ab", buffering=0)
         if is_cut_off and path.stat().st_size:  # the run was killed while it wrote
-            self._file.write("\n")
+            self._append(b"\n")
 
     def write(self, event: str, **fields: object) -> None:
+        """Write a line; DiskFull if it does not fit, and nothing of it is written."""
         line = {"event": event, "version": VERSION, "time": time.time(), **fields}
-        self._file.write(json.dumps(finite(line)) + "\n")
-        self._file.flush()
+        self._append((json.dumps(finite(line)) + "\n").encode())
 
     def close(self) -> None:
         os.fsync(self._file.fileno())
         self._file.close()
+
+    def _append(self, data: bytes) -> None:
+        descriptor, left = self._file.fileno(), data
+        before = os.fstat(descriptor).st_size
+        try:
+            while left:
+                left = left[os.write(descriptor, left) :]
+        except OSError as error:
+            os.ftruncate(descriptor, before)
+            if is_full(error):
+                raise DiskFull(self._path, len(data)) from error
+            raise
 
 
 def finite(value: Any) -> Any:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from protocol.canonical import canonical_bytes, first_problem
 from protocol.sealing.keys import IDENTITY_BYTES, SIGNATURE_BYTES, Identity, is_identity, verify
 
+from .announced_policy import AnnouncedPolicy
 from .names import MemberName
 from .roster import fingerprint
 
@@ -28,16 +29,18 @@ class CardError(ValueError):
 
 @dataclass(frozen=True)
 class Card:
-    """A hospital's name and public keys. Nothing in it is secret.
+    """A hospital's name and public keys, and what it announces of its policy. Nothing is secret.
 
     The transport key is that of its SuperNode: it authenticates the connection and nothing else.
     The identity signs the whole card, so comparing the identity's fingerprint verifies the rest.
+    Older cards announce no policy.
     """
 
     name: str
     identity: bytes
     transport: str  # one line in OpenSSH's format
     signature: bytes
+    policy: AnnouncedPolicy | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -51,18 +54,30 @@ class Card:
         )
 
     @staticmethod
-    def make(name: str, identity: Identity, transport: str) -> "Card":
-        signature = identity.sign(_PURPOSE, _content(name, identity.public, transport))
-        return Card(name, identity.public, transport, signature)
+    def make(
+        name: str, identity: Identity, transport: str, policy: AnnouncedPolicy | None = None
+    ) -> "Card":
+        signature = identity.sign(_PURPOSE, _content(name, identity.public, transport, policy))
+        return Card(name, identity.public, transport, signature, policy)
+
+    def has_keys_of(self, other: "Card") -> bool:
+        """Return whether both cards are of one hospital and differ in the policy at most."""
+        return (self.name, self.identity, self.transport) == (
+            other.name,
+            other.identity,
+            other.transport,
+        )
 
     def to_json(self) -> str:
-        fields = {
+        fields: dict[str, object] = {
             "name": self.name,
             "identity": self.identity.hex(),
             "transport": self.transport,
             "fingerprint": self.fingerprint,
             "signature": self.signature.hex(),
         }
+        if self.policy is not None:
+            fields["policy"] = self.policy.model_dump(mode="json")
         return json.dumps(fields, indent=2) + "\n"
 
     @staticmethod
@@ -79,11 +94,12 @@ class Card:
             bytes.fromhex(form.identity),
             form.transport,
             bytes.fromhex(form.signature),
+            form.policy,
         )
         _transport_key(card.transport)
         if not is_identity(card.identity):
             raise CardError("identity: small-order (forgeable) public key")
-        content = _content(card.name, card.identity, card.transport)
+        content = _content(card.name, card.identity, card.transport, card.policy)
         if not verify(card.identity, _PURPOSE, content, card.signature):
             raise CardError("not signed by the identity it names")
         if form.fingerprint != card.fingerprint:
@@ -99,10 +115,18 @@ class _Form(BaseModel):
     transport: str = Field(pattern=r"^ecdsa-sha2-nistp384 [A-Za-z0-9+/=]+$", max_length=400)
     fingerprint: str
     signature: str = Field(pattern=rf"^[0-9a-f]{{{2 * SIGNATURE_BYTES}}}$")
+    policy: AnnouncedPolicy | None = None
 
 
-def _content(name: str, identity: bytes, transport: str) -> bytes:
-    fields = {"identity": identity.hex(), "name": name, "transport": transport, "version": 1}
+def _content(name: str, identity: bytes, transport: str, policy: AnnouncedPolicy | None) -> bytes:
+    fields: dict[str, object] = {
+        "identity": identity.hex(),
+        "name": name,
+        "transport": transport,
+        "version": 1 if policy is None else 2,
+    }
+    if policy is not None:
+        fields["policy"] = policy.model_dump(mode="json")
     return canonical_bytes(fields)
 
 

@@ -192,10 +192,20 @@ def _print_forecast(place: "Study", values: "dict[str, Scalar]", json_output: bo
         from server_app.experiment.dry_run import forecast, forecast_text
         from server_app.experiment.experiment_control import experiment_folders
         from server_app.experiment.experiment_folder import parse_for
+        from server_app.experiment.policy_forecast import (
+            begun_experiments,
+            compare_policies,
+            planned_experiment,
+        )
+        from server_app.study.study_members import enrolled
 
         settings, task_settings = parse_for(place, values)
         task, _ = load_task(task_settings, seed=0, codebook=place.codebook())
-        found = forecast(settings, task, experiment_folders(place))
+        folders = experiment_folders(place)
+        begun = begun_experiments(folders, place.roster_file.read_bytes())
+        announced = {card.name: card.policy for card in enrolled(place)}
+        policies = compare_policies(announced, planned_experiment(settings, task, begun))
+        found = forecast(settings, task, folders, policies)
     echo(json.dumps(found.as_dict()) if json_output else forecast_text(found))
 
 

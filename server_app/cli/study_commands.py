@@ -68,9 +68,17 @@ def enrol(
     with exit_on_study_error():
         place = open_study(study)
         card, present = study_members.read_card(hospital_file), study_members.enrolled(place)
-        echo(f"hospital     {card.name}\nfingerprint  {card.fingerprint}\n")
-        if card in present:
-            echo("It is a member already.")
+        announced = study_members.announced_text(card.policy)
+        echo(
+            f"hospital     {card.name}\nfingerprint  {card.fingerprint}\npolicy       {announced}\n"
+        )
+        known = next((member for member in present if member.has_keys_of(card)), None)
+        if known is not None:
+            # The identity that was compared when it was enrolled has signed this card too.
+            is_newer = study_members.is_newer(card, known)
+            if is_newer:
+                study_members.add(place, card)
+            echo(f"It is a member already{'; its policy is noted' if is_newer else ''}.")
         else:
             study_members.check_new(card, present, place.identity().public)
             if fingerprint is None:

@@ -45,6 +45,16 @@ def epsilon_of(settings: Settings) -> float | None:
     return planned_epsilon(settings.training, _legs(settings), settings.algorithm.target_delta)
 
 
+def epsilon_at(settings: Settings, delta: float) -> float:
+    """Return ε of a hospital that takes part in every leg at its own δ; infinity without noise."""
+    if settings.training.privacy_unit == "none":
+        return math.inf
+    if settings.algorithm.target_epsilon and settings.algorithm.target_delta == delta:
+        return settings.algorithm.target_epsilon
+    settings = with_noise(settings)
+    return planned_epsilon(settings.training, _legs(settings), delta)
+
+
 def scheduled_epsilon(settings: Settings, route_seed: bytes) -> dict[int, float]:
     """Return ε after some of the legs, the last included, for a hospital that trains in all.
 

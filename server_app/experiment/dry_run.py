@@ -4,7 +4,8 @@ Builds the network to know its size, so it imports torch: for the command only.
 """
 
 import statistics
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from protocol.secure_sum.vector import VectorForm
 from server_app.config.noise_target import epsilon_of
 from server_app.config.run_config import Settings
 
+from .policy_forecast import PolicyForecast, policy_lines
+
 _LAST_LEGS = 20
-NO_POLICIES = (
-    "hospitals announce no policy: each compares the experiment with its own when it is asked, and "
-    "refuses with `against-policy`"
+_ABOUT_POLICIES = (
+    "as hospitals have announced them; each compares the experiment with the policy that it has "
+    "when it is asked, and refuses with `against-policy`"
 )
 
 
@@ -57,16 +60,24 @@ class Forecast:
     is_upper_bound: bool
     epsilon: float | None
     """What it costs a patient, or a hospital, at `target-delta`; None without a privacy unit."""
-    policies: str = NO_POLICIES
+    policies: Mapping[str, PolicyForecast] = field(default_factory=dict)
+    """What each hospital has announced, by name."""
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return values | {"policies": {name: p.as_dict() for name, p in self.policies.items()}}
 
 
-def forecast(settings: Settings, task: TaskSpec, experiments: list[Path]) -> Forecast:
+def forecast(
+    settings: Settings,
+    task: TaskSpec,
+    experiments: list[Path],
+    policies: Mapping[str, PolicyForecast] | None = None,
+) -> Forecast:
     """Compute what an experiment with these settings would do, without any hospital.
 
-    `experiments` are the study's folders, oldest first, whose last legs were measured.
+    `experiments` are the study's folders, oldest first, whose last legs were measured. `policies`
+    are the hospitals' announced ones.
     """
     algorithm, hospitals = settings.algorithm, settings.algorithm.hospitals
     # Any seed: a random schedule has as many legs with every one.
@@ -106,6 +117,7 @@ def forecast(settings: Settings, task: TaskSpec, experiments: list[Path]) -> For
         least_summands=threshold(hospitals, algorithm.minimum_cohort) if secure else None,
         is_upper_bound=algorithm.schedule == "random" or algorithm.fraction < 1,
         epsilon=finite(epsilon_of(settings)),
+        policies=policies or {},
     )
 
 
@@ -134,9 +146,10 @@ def forecast_text(found: Forecast) -> str:
         "privacy": "no noise: whoever can read a model may reconstruct records from it"
         if found.epsilon is None
         else f"ε = {found.epsilon:.3g}; each hospital accounts with the δ of its own policy",
-        "policies": found.policies,
+        "policies": _ABOUT_POLICIES,
     }
-    return "\n".join(f"{name:14} {text}" for name, text in rows.items())
+    lines = [f"{name:14} {text}" for name, text in rows.items()]
+    return "\n".join([*lines, *(f"{'':14} {line}" for line in policy_lines(found.policies))])
 
 
 def _seconds(legs: tuple[Leg, ...], experiments: list[Path]) -> tuple[float | None, str]:

@@ -29,6 +29,7 @@ from strategies.session.secure.secure_average import LEAST_MEMBERS
 
 from . import first_model
 
+FIGURES = "test-figures.json"
 # In a real study the roster lists the members, the experiment's folder holds the results, models
 # are always sealed, and routes are random.
 SIMULATION_ONLY = frozenset({"hospitals", "run-dir", "seed", "sealed"})
@@ -158,6 +159,16 @@ class ExperimentFolder:
             return None
         except (OSError, CodebookError) as error:
             raise StudyError(f"{self.codebook_file} cannot be read: {error}") from error
+
+    def class_names(self, classes: int) -> tuple[str, ...]:
+        """Return the codebook's classes, or numbers where there is none."""
+        codebook = self.codebook()
+        return codebook.classes if codebook else tuple(f"class {k}" for k in range(classes))
+
+    @property
+    def figures_file(self) -> Path:
+        """The final model's figures on the coordinator's test data, if it has any."""
+        return self.folder / FIGURES
 
     @property
     def is_complete(self) -> bool:

@@ -7,8 +7,11 @@ machine's processes shows it sooner.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+from operation import disk_space
 from operation.clock import Clock
+from operation.disk_space import byte_size
 from operation.flower.control_api import ControlApi, Node, RequestError
 from operation.processes import process_group
 from operation.runs.event_file import FILE_NAME, Event, EventFile
@@ -20,6 +23,7 @@ from .flower_runs import FlowerRun
 
 _READ_SECONDS, _ASK_SECONDS = 0.2, 3.0
 _GONE_SECONDS, _LINK_SECONDS, _CLOSING_SECONDS = 6.0, 20.0, 60.0
+_FULL_BYTES = 1_000_000
 _RAISED = "failed with exception:"  # Flower's prefix for an exception of a ServerApp
 _RESUME = "`feddc coordinator resume` continues from the last completed leg"
 
@@ -59,7 +63,7 @@ def follow(
                 life.wait_for_flower()
                 return _ended(event)
         if death:
-            return RunOutcome(False, death)
+            return RunOutcome(False, _with_full_disk(experiment.folder, death))
         if (nodes := life.nodes()) is not None:
             on_nodes(nodes)
         clock.sleep(_READ_SECONDS)
@@ -72,6 +76,14 @@ def _ended(event: Event) -> RunOutcome:
     if event.get("status") == "interrupted":
         reason = f"{reason}; {_RESUME}"
     return RunOutcome(False, reason)
+
+
+def _with_full_disk(folder: Path, death: str) -> str:
+    """Name a full disk before what it has killed: a SuperLink without space stops answering."""
+    free = disk_space.free_bytes(folder)
+    if free >= _FULL_BYTES:
+        return death
+    return f"the disk of {folder} is full ({byte_size(free)} left): free some space; {death}"
 
 
 class _Life:

@@ -5,7 +5,7 @@ import json
 import time
 from pathlib import Path
 
-from learning.evaluation import HeldOutEvaluation, evaluate_predictions
+from learning.evaluation import HeldOutEvaluation
 from learning.export.onnx_file import to_onnx
 from learning.trainer import Network
 from operation import files
@@ -37,13 +37,13 @@ def export(study: Study, experiment: ExperimentFolder, target: Path, *, onnx: bo
     hospitals = len(experiment.roster().members)
     settings, task_settings = experiment.settings(hospitals)
     codebook = experiment.codebook()
-    # A completed experiment has deleted its secrets; only a rehearsal's seed chose the test set.
-    seed = (experiment.secrets().rehearsal or 0) if experiment.secrets_file.exists() else 0
-    task, test = load_task(task_settings, seed=seed, codebook=codebook)
+    # The seed of a rehearsal is deleted by now: these may be other test data than its own. They are
+    # good enough to compare the ONNX file on; the figures were computed before.
+    task, test = load_task(task_settings, seed=0, codebook=codebook)
     network = Network(settings.training, task, seed=0)
     final = first_model.read(experiment.folder / first_model.FINAL, ModelState(*network.arrays()))
     network.load(final.parameters, final.buffers)
-    classes = codebook.classes if codebook else tuple(f"class {k}" for k in range(task.classes))
+    classes = experiment.class_names(task.classes)
     config = {
         "study": study.name,
         "experiment": experiment.id,
@@ -63,10 +63,6 @@ def export(study: Study, experiment: ExperimentFolder, target: Path, *, onnx: bo
     if onnx:
         examples = test.features if test is not None else None
         contents[ONNX] = to_onnx(network, metadata, examples)
-    evaluation: HeldOutEvaluation | None = None
-    if test is not None and len(test):
-        chances = network.probabilities(test.features)
-        evaluation = evaluate_predictions(chances, test.labels, classes)
     facts = CardFacts(
         study.name,
         experiment.id,
@@ -79,7 +75,7 @@ def export(study: Study, experiment: ExperimentFolder, target: Path, *, onnx: bo
         {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()},
         codebook.features if codebook else (),
         codebook.digest.hex() if codebook else "",
-        evaluation,
+        _figures(experiment),
         _pooled(experiment),
         epsilon_of(settings),
     )
@@ -88,6 +84,17 @@ def export(study: Study, experiment: ExperimentFolder, target: Path, *, onnx: bo
     for name, content in contents.items():
         files.replace(target / name, content)
     return [target / name for name in contents]
+
+
+def _figures(experiment: ExperimentFolder) -> HeldOutEvaluation | None:
+    """Return the final model's figures on the coordinator's test data, if it had any."""
+    path = experiment.figures_file
+    try:
+        return HeldOutEvaluation.from_dict(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, AttributeError) as error:
+        raise StudyError(f"{path} cannot be read: {error}") from error
 
 
 def _pooled(experiment: ExperimentFolder) -> dict[str, float] | None:

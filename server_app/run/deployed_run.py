@@ -44,6 +44,7 @@ def _run(grid: Grid, study: Study, experiment: ExperimentFolder) -> dict[str, An
             resumable=True,
             epsilon=evaluator.epsilon,
             notifier=Notifier(study.file.notify, study=study.name, experiment=experiment.id),
+            on_final=lambda final: evaluator.save_figures(final, experiment.figures_file),
         )
         summary = run_strategy(
             grid,

@@ -12,7 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from operation import files
 from protocol.model_bytes import ModelState
+
+from .json_file import write_json
 
 
 class EvaluatorError(RuntimeError):
@@ -71,9 +74,17 @@ class EvaluatorProcess:
         """Return the model's metrics, or None without test data."""
         if not self._has_test:
             return None
-        path = self._files / "model"
-        path.write_bytes(model.to_bytes())
-        return Evaluation(**self._ask(evaluate=str(path)))
+        return Evaluation(**self._ask(evaluate=self._passed(model)))
+
+    def save_figures(self, model: ModelState, file: Path) -> None:
+        """Write all figures of the final model on the test data, if there are any.
+
+        The export needs them: the seed that chose the test data of a rehearsal is deleted.
+        """
+        if not self._has_test:
+            return
+        if figures := self._ask(figures=self._passed(model)):
+            write_json(file, figures)
 
     def close(self) -> None:
         """End the process and remove the files."""
@@ -93,6 +104,11 @@ class EvaluatorProcess:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _passed(self, model: ModelState) -> str:
+        path = self._files / "model"
+        files.replace(path, model.to_bytes(), mode=0o600)
+        return str(path)
 
     def _ask(self, **request: str) -> dict[str, Any]:
         stdin, stdout = self._process.stdin, self._process.stdout

@@ -64,6 +64,10 @@ def main() -> None:
                     "epsilon": scheduled_epsilon(settings, secrets.route_seed),
                 }
             )
+        elif "figures" in request:
+            model = ModelState.from_bytes(Path(request["figures"]).read_bytes())
+            figures = evaluator.figures(model, experiment.class_names(task.classes))
+            reply({} if figures is None else figures.as_dict())
         else:
             model = ModelState.from_bytes(Path(request["evaluate"]).read_bytes())
             metrics = evaluator.evaluate(model)

@@ -1,13 +1,14 @@
 """Records a run in its folder: settings, metrics, the model and a summary."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from logging import WARNING
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from operation import files
+from operation.disk_space import Reserve
 from operation.flower.logger import log
 from operation.runs.event_file import FILE_NAME, ROUTES, EventWriter
 from protocol import __version__
@@ -52,12 +53,15 @@ class Recorder(Observer):
         epsilon: Mapping[int, float] | None = None,
         held_out_examples: Mapping[str, int] | None = None,
         notifier: Notifier | None = None,
+        on_final: Callable[[ModelState], None] = lambda final: None,
     ) -> None:
+        """Begin a run, or continue it; `on_final` gets the final model before the run ends."""
         run_dir.mkdir(parents=True, exist_ok=True)
         self.run_dir = run_dir
         self.evaluator = evaluator
         self._settings = settings
         self._resumable = resumable
+        self._on_final = on_final
         self._notifier = notifier or Notifier("", study="", experiment="")
         self._epsilon = epsilon or {}  # as scheduled, after some of the legs
         self._publishing: Sequence[HospitalName] = ()
@@ -67,6 +71,8 @@ class Recorder(Observer):
         self._totals = RunTotals()
         # Who sent to whom: for the coordinator only, and for no longer than needed.
         self._routes = EventWriter(run_dir / ROUTES, append=resumable, mode=0o600)
+        # On a full disk the reason must still be told.
+        self._reserve = Reserve(run_dir / "reserve") if resumable else None
         if not resumable:
             write_json(run_dir / "settings.json", settings.as_config())
 
@@ -214,6 +220,7 @@ class Recorder(Observer):
         """
         files.replace(self.run_dir / first_model.FINAL, to_model_file(final))
         (self.run_dir / first_model.AGGREGATE).unlink(missing_ok=True)
+        self._on_final(final)
         metrics = self.evaluator.evaluate(final)
         summary = {
             "run_dir": str(self.run_dir.resolve()),
@@ -233,6 +240,7 @@ class Recorder(Observer):
         if self._resumable and not self._settings.algorithm.keep_routes:
             files.overwrite_and_remove(self.run_dir / ROUTES)
         self._write_reports(summary, status="completed")
+        self._release_reserve()
         write_json(self.run_dir / "summary.json", summary)
         # Last: a reader that waits for this event finds all files in place.
         self._metrics.write("end", status="completed", reason="")
@@ -242,6 +250,7 @@ class Recorder(Observer):
 
     def failed(self, reason: str) -> None:
         """Record why there is no result."""
+        self._release_reserve()
         self._write_reports({}, status="failed", reason=reason)
         self._metrics.write("end", status="failed", reason=reason)
         self._metrics.close()
@@ -249,8 +258,13 @@ class Recorder(Observer):
 
     def interrupted(self) -> None:
         """Record that the process was asked to end before there was a result."""
+        self._release_reserve()
         self._metrics.write("end", status="interrupted", reason="the ServerApp was stopped")
         self._metrics.close()
+
+    def _release_reserve(self) -> None:
+        if self._reserve is not None:
+            self._reserve.release()
 
     def _write_reports(self, summary: dict[str, Any], **end: str) -> None:
         """Write the pages before the end is recorded; a run without pages is complete, too."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from operation import files
+from protocol.study.announced_policy import AnnouncedPolicy, policy_text
 from protocol.study.card import Card, CardError
 from protocol.study.names import twin_key
 from protocol.study.roster import DEFAULT_MINIMUM, Member, Roster, RosterError
@@ -63,6 +64,20 @@ def check_new(card: Card, members: Iterable[Card], coordinator: bytes) -> None:
             raise EnrolmentError(f"its identity is that of {member.name}")
         elif member.transport == card.transport:
             raise EnrolmentError(f"its transport key is that of {member.name}")
+
+
+def is_newer(card: Card, known: Card) -> bool:
+    """Return whether a member's card announces another policy than the last, and not an older."""
+    if card.policy is None or card.policy == known.policy:
+        return False
+    return known.policy is None or card.policy.since >= known.policy.since
+
+
+def announced_text(policy: AnnouncedPolicy | None) -> str:
+    """Describe what a member has announced of its policy, and since when that is known."""
+    if policy is None:
+        return "has announced no policy"
+    return f"announced on {policy.since}: {policy_text(policy)}"
 
 
 def add(study: Study, card: Card) -> None:

@@ -115,7 +115,8 @@ def test_one_class_and_few_held_out_are_warned_about(enrolled: Enrolled) -> None
     data.write_text("a,b,c,label\n" + "".join(f"{n % 4},200,1,0\n" for n in range(40)))
     _, found = check(enrolled)
     texts = [finding["text"] for finding in found["findings"]]
-    assert any("only the class 0 to train on" in text for text in texts)
+    train = found["data"]["train"]["0"]
+    assert f"only the class 0 ({train}) to train on" in texts
     assert any("no AUC is computed below 5 of a class" in text for text in texts)
     assert any(text.startswith("36 exact and 0 near copies") for text in texts)
 
@@ -148,6 +149,29 @@ def test_copies_of_images_are_counted_and_previewed(images: Enrolled, tmp_path: 
     assert stat.S_IMODE(sheet.stat().st_mode) == 0o600
     with Image.open(sheet) as seen:
         assert seen.size[0] == 8 * 17 - 1
+
+
+def test_who_is_in_train_and_test_is_counted_and_which_folder_wins(images: Enrolled) -> None:
+    rng = np.random.default_rng(1)
+    folder = images.folder.path / "data" / "parts"
+    for part, count in (("train", 5), ("test", 3)):
+        for name in ("0", "1"):
+            place = folder / part / name
+            place.mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(40, 200, (16, 16), dtype=np.uint8)
+                Image.fromarray(pixels).save(place / f"{number}.png")
+    # The same image, so the same patient.
+    (folder / "train" / "1" / "copy.png").write_bytes(
+        (folder / "test" / "1" / "0.png").read_bytes()
+    )
+    images.set("data-dir", '"data/parts"')
+    _, found = check(images)
+    texts = [finding["text"] for finding in found["findings"]]
+    (line,) = [text for text in texts if "test/ wins" in text]
+    assert line.startswith("1 images in train/ are of patients, or copies of images, in test/")
+    assert found["data"]["train"] == {"0": 5, "1": 5}
+    assert found["data"]["held_out"] == {"0": 3, "1": 3}
 
 
 def test_a_preview_of_a_table_is_refused(enrolled: Enrolled, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ OFFLINE_STUDY = [
     "hospital audit",
     "hospital ledger",
     "hospital evaluate",
+    "hospital card",
     "hospital renew-transport-key",
     "hospital reset",
     "coordinator codebook",
@@ -145,6 +146,7 @@ def test_examples_of_a_study_without_services(monkeypatch: pytest.MonkeyPatch) -
         assert "examples to train on" in run("hospital check")
         for name in ("status", "experiments", "audit", "ledger", "evaluate"):
             assert run(f"hospital {name}").strip()
+        assert "Announced since" in run("hospital card")
         assert "has not changed" in run("hospital renew-transport-key")
         assert "were removed" in run("hospital reset")
 

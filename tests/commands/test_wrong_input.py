@@ -28,6 +28,7 @@ WRONG = {
     "coordinator export": ["", "nothing"],
     "hospital init": ["", "--name", "--name a/b"],
     "hospital join": ["", "nothing", "broken.json"],
+    "hospital card": ["", "--folder broken.json"],
     "hospital renew-transport-key": ["", "--folder broken.json"],
     "hospital check": ["--preview"],
     "hospital status": ["", "--folder broken.json", "--nothing"],

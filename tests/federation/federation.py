@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from server_app.cli import app as coordinator_commands
 from server_app.config.run_config import Settings
 from tests.janitor import janitor
 from tests.processes import children
+from tests.small_disk import small_disk
 
 GROUPS = {"hospital": hospital_commands, "coordinator": coordinator_commands}
 ROOT = Path(__file__).resolve().parents[2]
@@ -309,20 +310,30 @@ class Outcome:
 
 
 @contextmanager
-def federation(**changes: Any) -> Iterator[Federation]:
-    """Run a federation; everything is stopped and removed at the end."""
+def federation(
+    make: Callable[..., Federation] = Federation,
+    *,
+    disks: Mapping[str, int] | None = None,
+    **changes: Any,
+) -> Iterator[Federation]:
+    """Run a federation; everything is stopped and removed at the end.
+
+    `disks` gives folders (a hospital's name, `study`) a file system of so many megabytes.
+    """
     # Not pytest's folder: a socket's path may have 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="fdc-"))
-    with janitor(folder):
-        made = Federation(folder, **changes)
+    with ExitStack() as stack:
+        stack.enter_context(janitor(folder))
+        for name, megabytes in (disks or {}).items():
+            stack.enter_context(small_disk(folder / name, megabytes))
+        made = make(folder, **changes)
+        stack.callback(made.close)
         try:
             made.up()
             yield made
         except BaseException:
             sys.stderr.write(made.logs())
             raise
-        finally:
-            made.close()
 
 
 def feddc(group: str, *arguments: str) -> str:

@@ -1,6 +1,7 @@
 """`feddc coordinator run --dry-run` against what runs really did."""
 
 import json
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from client_app.enrol.enrolment import initialise
 from client_app.hospital_folder import HospitalFolder
 from learning.trainer import TaskSpec
 from operation.cli import app
+from protocol.study.card import Card
 from server_app.config.run_config import Settings
 from server_app.experiment.dry_run import forecast
+from server_app.experiment.policy_forecast import begun_experiments
 from server_app.run.simulated_run import run
 from server_app.study.creation import create_study
 from server_app.study.study_folder import Study
@@ -85,7 +88,8 @@ def test_the_command_needs_neither_a_superlink_nor_a_hospital(study: Study) -> N
     # 100 rounds, d = 1, b = 5: by hand.
     assert "100, in 100 legs: 80 hand-overs, 20 aggregations" in done.stdout
     assert "no leg of this study has been measured yet" in done.stdout
-    assert "hospitals announce no policy" in done.stdout
+    assert "a announced on 20" in done.stdout
+    assert "would refuse" not in done.stdout
     assert "sums, each of at least" in done.stdout
     assert "privacy        no noise" in done.stdout
     assert sorted(study.folder.rglob("*")) == before
@@ -129,6 +133,81 @@ def test_epsilon_and_the_smallest_sum_are_those_that_the_experiment_would_have()
     found = forecast(Settings.from_run_config(config, source="test"), TaskSpec((13,), 2), [])
     assert found.epsilon == 3.0
     assert found.least_summands == 6  # two thirds would be 5
+
+
+def test_what_hospitals_have_announced_is_shown_and_compared(study: Study) -> None:
+    done = dry_run(study, "--set", "averaging=plain", "--set", "rounds=200000", "--json")
+    found = json.loads(done.stdout)["policies"]
+    assert list(found) == ["a", "b", "c"]
+    for one in found.values():
+        assert one["announced"]["minimum_cohort"] == 3
+        assert date.fromisoformat(one["announced"]["since"])
+        rounds, averaging = one["would_refuse"]
+        assert rounds == "200000 rounds are too many"
+        assert averaging.startswith("averaging is plain")
+    text = dry_run(study, "--set", "rounds=200000").stdout
+    assert text.count("would refuse: 200000 rounds are too many") == 3
+
+
+def test_a_new_card_changes_what_is_known_and_an_older_one_does_not(study: Study) -> None:
+    file = study.members / "b.json"
+    before = file.read_bytes()
+    place = HospitalFolder(study.folder.parent / "b")
+    card = Card.from_json(before)
+    assert card.policy is not None
+    later = card.policy.model_copy(
+        update={"since": date(2100, 1, 1), "max_epsilon": 2.0, "approval": "automatic"}
+    )
+    try:
+        for policy in (later, None, card.policy):
+            sent = Card.make("b", place.identity(), card.transport, policy)
+            (place.path / "sent.json").write_text(sent.to_json())
+            # Nobody is asked: the identity that was compared has signed it.
+            done = feddc("enrol", place.path / "sent.json", "--study", study.folder)
+            assert done.exit_code == 0, done.output
+            assert ("its policy is noted" in done.stdout) == (policy is later)
+        found = json.loads(dry_run(study, "--json").stdout)["policies"]
+        assert found["b"]["announced"]["since"] == "2100-01-01"
+        (reason,) = found["b"]["would_refuse"]
+        assert reason.startswith("it would cost a patient more than max-epsilon = 2.0, or has no")
+        assert found["a"]["would_refuse"] == found["c"]["would_refuse"] == []
+        # With noise enough it is not refused.
+        private = ("privacy-unit=patient", "nominal-patients=50", "target-epsilon=2.0")
+        options = [word for one in private for word in ("--set", one)]
+        found = json.loads(dry_run(study, *options, "--json").stdout)["policies"]
+        assert found["b"]["would_refuse"] == []
+    finally:
+        file.write_bytes(before)
+
+
+def test_a_member_with_an_older_card_has_announced_no_policy(study: Study) -> None:
+    file = study.members / "c.json"
+    before = file.read_bytes()
+    identity = HospitalFolder(study.folder.parent / "c").identity()
+    file.write_text(Card.make("c", identity, Card.from_json(before).transport).to_json())
+    try:
+        done = dry_run(study)
+        assert done.exit_code == 0, done.output
+        assert "c has announced no policy" in done.stdout
+        found = json.loads(dry_run(study, "--json").stdout)["policies"]["c"]
+        assert found == {"announced": None, "would_refuse": []}
+    finally:
+        file.write_bytes(before)
+
+
+def test_only_experiments_that_began_under_the_roster_are_counted(tmp_path: Path) -> None:
+    folders = []
+    for name, roster, event in (
+        ("begun", b"present", "start"),
+        ("never began", b"present", "approval"),
+        ("of the roster before", b"former", "start"),
+    ):
+        folders.append(tmp_path / name)
+        folders[-1].mkdir()
+        (folders[-1] / "roster").write_bytes(roster)
+        (folders[-1] / "metrics.jsonl").write_text(json.dumps({"event": event}) + "\n")
+    (tmp_path / "damaged").mkdir()
+    assert begun_experiments([*folders, tmp_path / "damaged"], b"present") == 1
 
 
 def test_wrong_settings_are_refused_as_by_a_real_run(study: Study) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from operation import disk_space
 from operation.flower.control_api import Node, RunStatus
 from operation.runs.event_file import EventFile
 from server_app.experiment import experiment_control, follower
@@ -98,6 +99,17 @@ def test_the_experiment_s_own_account_counts(
     write(experiment, LEG, END)
 
     assert followed(experiment, FakeApi(RUNNING, DONE)) == (RunOutcome(True), [LEG, END])
+
+
+def test_a_full_disk_is_named_before_what_it_has_killed(
+    experiment: ExperimentFolder, processes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_space, "free_bytes", lambda folder: 4096)
+
+    outcome, _ = followed(experiment, FakeApi(None))
+
+    assert f"the disk of {experiment.folder} is full (4.1 kB left)" in outcome.reason
+    assert "the SuperLink no longer answers" in outcome.reason
 
 
 def test_a_failure_is_told_with_its_reason(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from client_app.check.reachability import why_unreachable
+from client_app.configuration import Configuration
 from client_app.enrol.enrolment import initialise, renew_transport_key
 from client_app.hospital_folder import HospitalFolder
 from operation.flower.control_api import pack
@@ -182,7 +183,7 @@ def test_a_removed_member_is_refused_and_comes_back_with_a_new_key(
     done = coordinator.feddc("remove", "Charite", "--yes")
     assert "May no longer connect: Charite." in done.stdout
 
-    card, card_file = renew_transport_key(place, "Charite", "")
+    card, card_file = renew_transport_key(place, Configuration.read(place.configuration))
     done = coordinator.feddc("enrol", str(card_file), "--fingerprint", card.fingerprint)
     assert done.returncode == 0, done.stderr
     assert "May connect from now on: Charite." in done.stdout

@@ -11,6 +11,7 @@ from tests.tutorials.session import Session, session
 
 COORDINATOR = ROOT / "docs" / "tutorials" / "coordinator.md"
 RESEARCHER = ROOT / "docs" / "tutorials" / "researcher.md"
+DASHBOARD = {"cat dashboard.log": "token="}
 
 
 @contextmanager
@@ -22,6 +23,12 @@ def coordinator() -> Iterator[Session]:
         "/home/you/tumours",
         replaced={":8443": f":{proxy}", "8790": str(free_port())},
         added={"feddc coordinator init": ports},
+        awaited=DASHBOARD
+        | {
+            "feddc coordinator status": "Charite   yes",
+            "feddc hospital experiments": "waits for your approval",
+            "cat anna/models/": "accuracy",
+        },
         points=12,  # which patients are held out is a secret of each hospital, made anew
     ) as reader:
         try:
@@ -34,5 +41,6 @@ def coordinator() -> Iterator[Session]:
 @contextmanager
 def researcher() -> Iterator[Session]:
     """Yield a researcher; another CPU's rounding may change some of the test images."""
-    with session("/home/you/first", replaced={"8790": str(free_port())}, points=3) as reader:
+    here = {"8790": str(free_port())}
+    with session("/home/you/first", replaced=here, awaited=DASHBOARD, points=3) as reader:
         yield reader

@@ -82,14 +82,21 @@ class Session:
     """One reader with one shell and one notebook, in a folder of its own.
 
     `replaced` are texts of the page and what they are here, `added` what is added to the commands
-    that begin so. `points` is by how much a percentage
-    may differ from the page's, and a hundredth of it by how much any other figure may.
+    that begin so, `awaited` what a command that looks must print before the reader goes on.
+    `points` is by how much a percentage may differ from the page's, and a hundredth of it by how
+    much any other figure may.
     """
 
     def __init__(
-        self, folder: Path, replaced: dict[str, str], added: dict[str, str], points: float
+        self,
+        folder: Path,
+        replaced: dict[str, str],
+        added: dict[str, str],
+        awaited: dict[str, str],
+        points: float,
     ) -> None:
-        self.folder, self.replaced, self.added, self.points = folder, replaced, added, points
+        self.folder, self.points = folder, points
+        self.replaced, self.added, self.awaited = replaced, added, awaited
         self._cells: dict[str, Any] = {}
         self._own = folder / ".session"
         self._own.mkdir()
@@ -114,7 +121,7 @@ class Session:
         deadline = time.monotonic() + _PATIENCE
         while True:
             printed = self.run(step.text) if step.kind == "command" else self._cell(step.text)
-            problem = self.difference(step.shown, printed)
+            problem = self.difference(step.shown, printed) or self._lacking(step.text, printed)
             if not problem or not step.text.startswith(_LOOKS) or time.monotonic() > deadline:
                 break
             time.sleep(0.5)  # a look at something that has not happened yet
@@ -186,6 +193,10 @@ class Session:
             for here, figure, limit in zip(match.groups(), figures, limits, strict=True)
         )
 
+    def _lacking(self, command: str, printed: str) -> str:
+        awaited = [text for start, text in self.awaited.items() if command.startswith(start)]
+        return next((f"not printed: {text}" for text in awaited if text not in printed), "")
+
     def _here(self, text: str) -> str:
         for shown, ours in self.replaced.items():
             text = text.replace(shown, ours)
@@ -224,12 +235,14 @@ def session(
     *,
     replaced: dict[str, str] | None = None,
     added: dict[str, str] | None = None,
+    awaited: dict[str, str] | None = None,
     points: float,
 ) -> Iterator[Session]:
     """Start a session; `page_folder` is the reader's folder on the page."""
     # Not pytest's folder: a socket's path may have 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="fdc-"))
-    made = Session(folder, {page_folder: str(folder)} | (replaced or {}), added or {}, points)
+    here = {page_folder: str(folder)} | (replaced or {})
+    made = Session(folder, here, added or {}, awaited or {}, points)
     try:
         yield made
     finally:

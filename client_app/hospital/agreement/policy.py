@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Annotated, ClassVar, Literal
+from datetime import date
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -12,10 +13,16 @@ from operation.config import SettingsGroup
 from protocol.descriptor import Aggregate, Descriptor
 from protocol.messages import MAX_LOSS, RefusalCode
 from protocol.secure_sum.secure_leg import threshold
+from protocol.study.announced_policy import (
+    LARGEST,
+    AnnouncedPolicy,
+    Approval,
+    Metric,
+    PlannedExperiment,
+    finite,
+    objections,
+)
 from protocol.study.roster import DEFAULT_MINIMUM, Roster, fingerprint
-
-Metric = Literal["examples", "loss", "accuracy", "held-out"]
-Approval = Literal["each", "automatic"]
 
 
 class Policy(SettingsGroup):
@@ -106,49 +113,57 @@ class Policy(SettingsGroup):
         self, descriptor: Descriptor, training: TrainingSettings, roster: Roster, examples: int
     ) -> None:
         """Refuse a descriptor that exceeds the limits; called at set-up and again in every leg."""
-        batch = training.batch_size or examples
-        least = threshold(len(roster.members), descriptor.minimum_cohort)
         coordinator = fingerprint(roster.coordinator)
         for allowed, detail in (
             (
                 not self.coordinators or coordinator in self.coordinators,
                 f"coordinator {coordinator} is not allowed",
             ),
-            (
-                self.any_model or training.model in self.models,
-                f"model {training.model} is not allowed",
-            ),
             (examples >= self.minimum_local_examples, f"{examples} examples are too few"),
-            (min(batch, examples) >= self.minimum_batch, f"batches of {batch} are too small"),
-            (descriptor.rounds <= self.maximum_rounds, f"{descriptor.rounds} rounds are too many"),
-            (
-                training.learning_rate <= self.maximum_learning_rate,
-                f"learning rate {training.learning_rate} is too high",
-            ),
             (descriptor.sealed or not self.sealed, "hand-overs would not be sealed"),
-            (
-                descriptor.averaging == "secure" or self.plain_aggregation,
-                "averaging is plain: the coordinator would read the models of this hospital",
-            ),
-            (
-                descriptor.averaging == "plain" or least >= self.minimum_cohort,
-                f"a secure sum may be of {least} models, minimum-cohort here is "
-                f"{self.minimum_cohort}: the coordinator can set minimum-cohort so high",
-            ),
-            (
-                descriptor.aggregate == "verified" or self.aggregate == "same",
-                "the aggregate is not the members' mean, so it can't be verified here",
-            ),
-            (
-                not self.max_epsilon
-                or _experiment_epsilon(descriptor, training, self.delta) <= self.max_epsilon,
-                f"it would cost a patient more than max-epsilon = {self.max_epsilon}, or has no "
-                "noise at all",
-            ),
         ):
             if not allowed:
                 raise Refused(RefusalCode.AGAINST_POLICY, detail)
+        plan = PlannedExperiment(
+            model=training.model,
+            batch=min(training.batch_size or examples, examples),
+            rounds=descriptor.rounds,
+            learning_rate=training.learning_rate,
+            averaging=descriptor.averaging,
+            aggregate=descriptor.aggregate,
+            members=len(roster.members),
+            least_summands=threshold(len(roster.members), descriptor.minimum_cohort),
+            epsilon=lambda delta: _experiment_epsilon(descriptor, training, delta),
+        )
+        for detail in objections(self, plan):
+            raise Refused(RefusalCode.AGAINST_POLICY, detail)
         self.check_members(roster.names)
+
+    def allows_model(self, name: str) -> bool:
+        return self.any_model or name in self.models
+
+    def announced(self, today: date) -> AnnouncedPolicy:
+        """Return what the coordinator is told: settings that an experiment is compared with.
+
+        Names of hospitals and coordinators, and limits that hint at the number of patients, stay
+        here. Raises ValueError if the models can't be listed.
+        """
+        return AnnouncedPolicy(
+            since=today,
+            approval=self.approval,
+            maximum_experiments=min(self.maximum_experiments, LARGEST),
+            models=tuple(self.models),
+            minimum_cohort=min(self.minimum_cohort, LARGEST),
+            minimum_batch=min(self.minimum_batch, LARGEST),
+            maximum_rounds=min(self.maximum_rounds, LARGEST),
+            maximum_parameters=min(self.maximum_parameters, LARGEST),
+            maximum_learning_rate=finite(self.maximum_learning_rate),
+            plain_aggregation=self.plain_aggregation,
+            aggregate=self.aggregate,
+            metrics=tuple(dict.fromkeys(self.metrics)),
+            max_epsilon=finite(self.max_epsilon),
+            delta=self.delta,
+        )
 
     def check_members(self, names: Collection[str]) -> None:
         """Refuse an experiment in which too few take part, or a hospital that is not allowed."""

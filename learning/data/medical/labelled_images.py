@@ -87,22 +87,28 @@ def read_labelled_images(
     """
     store = ImageCache(cache, root)
     found = scan(root, store)
-    if len(found.unreadable) > unreadable:
-        raise _unreadable(found.unreadable, unreadable)
     if not found.images:
-        raise DataError(f"{root}: no DICOM or NIfTI images in it; correct data-dir")
+        raise DataError(
+            *found.unreadable.values(),
+            f"{root}: no DICOM or NIfTI images in it; correct data-dir",
+        )
     items = items_of(_of_parts(root, found.images), form)
-    texts, patients, unused = _labelled(root, items, labels)
+    problems: list[str] = []
+    texts, patients, unused = _labelled(root, items, labels, problems)
     chosen = [at for at, text in enumerate(texts) if text]
     left_out = len(items) - len(chosen)
-    if not chosen:
+    if not chosen and not problems:
         raise DataError(f"{root}: none of its {len(items)} images has a label")
-    positions, names = _positions([texts[at] for at in chosen], classes, labels.levels)
-    _check([items[at] for at in chosen], form)
-    features, damaged = _features([items[at] for at in chosen], form, store)
+    positions, names = _positions([texts[at] for at in chosen], classes, labels.levels, problems)
+    # An image whose label is a problem too may have another one, to be told at once.
+    wanted = [items[at] for at in chosen] if labels.leave_out else items
+    fitting = [item for item in wanted if _fits(item, form, problems)]
+    features, damaged = _features(fitting, form, store, problems)
     all_damaged = {**found.unreadable, **damaged}
     if len(all_damaged) > unreadable:
-        raise _unreadable(all_damaged, unreadable)
+        problems += _unreadable(all_damaged, unreadable)
+    if problems:
+        raise DataError(*problems)
     kept = [n for n, at in enumerate(chosen) if items[at].name not in damaged]
     identities = [_identity(items[chosen[n]], patients[chosen[n]]) for n in kept]
     groups = unite(identities, [items[chosen[n]].digests[0] for n in kept])
@@ -148,27 +154,30 @@ def label_table(root: Path, labels: LabelSource) -> Path | None:
 
 
 def _labelled(
-    root: Path, items: list[Item], labels: LabelSource
+    root: Path, items: list[Item], labels: LabelSource, problems: list[str]
 ) -> tuple[list[str], list[str], int]:
-    path = label_table(root, labels)
-    if path is None:
-        level = 1 if _part(root, items[0].files[0]) else 0
-        return class_folders(items, root, level=level), [""] * len(items), 0
-    found = find_labels(
-        items,
-        read_table(path),
-        label_column=labels.label_column,
-        key=labels.key,
-        key_column=labels.key_column,
-        leave_out=labels.leave_out,
-    )
-    if found.problems:
-        raise DataError(*found.problems)
+    path, nothing = label_table(root, labels), [""] * len(items)
+    try:
+        if path is None:
+            level = 1 if _part(root, items[0].files[0]) else 0
+            return class_folders(items, root, level=level), nothing, 0
+        found = find_labels(
+            items,
+            read_table(path),
+            label_column=labels.label_column,
+            key=labels.key,
+            key_column=labels.key_column,
+            leave_out=labels.leave_out,
+        )
+    except DataError as error:
+        problems += error.problems
+        return nothing, nothing, 0
+    problems += found.problems
     return found.classes, found.patients, found.rows_without_image
 
 
 def _positions(
-    texts: list[str], classes: Sequence[str], levels: Mapping[str, str]
+    texts: list[str], classes: Sequence[str], levels: Mapping[str, str], problems: list[str]
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     own = {level_key(mine): level_key(theirs) for mine, theirs in levels.items()}
     keys = [own.get(level_key(text), level_key(text)) for text in texts]
@@ -176,41 +185,40 @@ def _positions(
     position = {level_key(name): at for at, name in enumerate(names)}
     unknown = sum(key not in position for key in keys)
     if unknown:
-        raise DataError(
-            f"{unknown} labels are none of the classes {', '.join(names)}; map your own words with "
-            "levels in [data.columns.label]"
+        absent = [name for name in names if level_key(name) not in keys]
+        problems.append(
+            f"{unknown} labels are none of the classes {', '.join(names)}"
+            + (f" ({', '.join(absent)} not found)" if absent else "")
+            + "; map your own words with levels in [data.columns.label]"
         )
-    if len(names) < 2:
-        raise DataError(f"only one class, {names[0]!r}; name all of the study's with classes")
-    return np.array([position[key] for key in keys], dtype=np.int64), names
+    if len(names) == 1 and not problems:  # else others may be among them
+        problems.append(f"only one class, {names[0]!r}; name all of the study's with classes")
+    return np.array([position.get(key, -1) for key in keys], dtype=np.int64), names
 
 
-def _check(items: list[Item], form: Images) -> None:
-    problems: list[str] = []
-    for item in items:
-        try:
-            check_item(item, form)
-        except DataError as error:
-            problems.extend(error.problems)
-    if problems:
-        raise DataError(*problems)
+def _fits(item: Item, form: Images, problems: list[str]) -> bool:
+    try:
+        check_item(item, form)
+    except DataError as error:
+        problems += error.problems
+        return False
+    return True
 
 
 def _features(
-    items: list[Item], form: Images, cache: ImageCache
+    items: list[Item], form: Images, cache: ImageCache, problems: list[str]
 ) -> tuple[NDArray[np.float32], dict[str, str]]:
     features = np.zeros((len(items), *form.shape), dtype=np.float32)
     damaged: dict[str, str] = {}
-    missing: list[str] = []
+    missing: dict[str, None] = {}  # the same for every file
     for row, item in enumerate(items):
         try:
             features[row] = features_of(item, form, cache)
         except MissingExtra as error:
-            missing.extend(error.problems)
+            missing |= dict.fromkeys(error.problems)
         except DataError as error:
             damaged[item.name] = str(error)
-    if missing:
-        raise DataError(*missing)
+    problems += missing
     cache.keep_only(cache.key(item.digests, form.model_dump_json()) for item in items)
     return features, damaged
 
@@ -221,12 +229,12 @@ def _identity(item: Item, patient: str) -> str:
     return f"patient {number}" if number else f"image {item.digests[0]}"
 
 
-def _unreadable(files: dict[str, str], most: int) -> DataError:
-    return DataError(
+def _unreadable(files: dict[str, str], most: int) -> list[str]:
+    return [
         *files.values(),
         f"{len(files)} files can't be read, {most} may be left out: mend or remove them, or set "
         f"unreadable = {len(files)}",
-    )
+    ]
 
 
 def _report(survey: Survey) -> None:

@@ -25,7 +25,7 @@ def read_unlabelled_images(
     problems: list[str] = []
     for path in paths:
         try:
-            items += _items(path, form)
+            items += _items(path, form, problems)
         except DataError as error:
             problems += error.problems
     features = np.zeros((len(items), *form.shape), dtype=np.float32)
@@ -47,12 +47,11 @@ def _name(item: Item) -> str:
     return f"{first.path.parent}, series {first.header.series}"
 
 
-def _items(path: Path, form: Images) -> list[Item]:
+def _items(path: Path, form: Images, problems: list[str]) -> list[Item]:
     if not path.is_dir():
         return items_of([scan_file(path)], form)
     found = scan(path, ImageCache(None, path))
-    if found.unreadable:
-        raise DataError(*found.unreadable.values())
+    problems += found.unreadable.values()
     if not found.images:
         raise DataError(f"{path}: no DICOM or NIfTI images in it")
     return items_of(found.images, form)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from learning.data.examples import DataError, Dataset, Examples
+from learning.data.examples import IN_BOTH, DataError, Dataset, Examples
 from learning.data.manifest import manifest_columns
 from learning.data.options import DataOptions, ImageMode
 from learning.data.partition.groups import set_apart, unite
@@ -92,7 +92,9 @@ def _load(kind: _Kind, folder: Path | None, seed: int, options: DataOptions) -> 
             None if groups is None else groups[rows],
         )
 
-    return Dataset(kind.name, examples(pool), examples(test), classes)
+    leaks = len(files) - len(pool) - len(test)
+    left_out = {IN_BOTH: leaks} if leaks else {}
+    return Dataset(kind.name, examples(pool), examples(test), classes, left_out)
 
 
 @dataclass(frozen=True)

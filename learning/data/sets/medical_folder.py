@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from learning.data.examples import Dataset
+from learning.data.examples import IN_BOTH, Dataset
 from learning.data.medical.labelled_images import LabelSource, read_labelled_images
 from learning.data.options import DataOptions
 from learning.data.partition.groups import set_apart
@@ -47,7 +47,7 @@ def medical_folder(folder: Path | None, seed: int, options: DataOptions) -> Data
         "localizers": survey.localizers,
         "images without a class": survey.unlabelled,
         "copies of files": survey.copies,
-        "in train/ and test/": survey.in_both,
+        IN_BOTH: survey.in_both,
     }
     return Dataset(
         "medical-folder",

@@ -171,7 +171,8 @@ def test_the_codebook_s_classes_are_kept_and_own_words_mapped(
 ) -> None:
     classes = ("healthy", "other", "ill")
     message = refusal(lambda: read(folder, classes=classes))
-    assert "6 labels are none of the classes healthy, other, ill; map your own words" in message
+    assert "6 labels are none of the classes healthy, other, ill (healthy, other not" in message
+    assert "map your own words with levels" in message
     found = read(folder, classes=classes, levels={"Well": "healthy"})
     assert set(shades(found).values()) == {"healthy", "ill"}
     assert found.classes == classes
@@ -202,14 +203,42 @@ def test_damaged_files_are_named_and_left_out_up_to_the_limit(folder: Path) -> N
     with pytest.raises(DataError) as caught:
         read(folder)
     *files, last = caught.value.problems
-    assert [problem.split(": ")[0] for problem in files] == [str(folder / n) for n in names[1:]]
-    assert "2 files can't be read, 0 may be left out" in last
+    assert sorted(problem.split(": ")[0] for problem in files) == [str(folder / n) for n in names]
+    assert "3 files can't be read, 0 may be left out" in last
     with pytest.raises(DataError) as caught:
         read(folder, unreadable=2)
     assert "3 files can't be read, 2 may be left out" in caught.value.problems[-1]
     found = read(folder, unreadable=3)
     assert sorted(found.survey.unreadable) == sorted(names)
     assert shades(found) == {s: n for s, n in EXPECTED.items() if s not in (40, 60)}
+
+
+def test_problems_of_every_kind_are_in_one_list(tmp_path: Path) -> None:
+    for number in range(6):
+        save_series(tmp_path / f"s{number}", hounsfield(), PatientID=f"P{number}")
+    (tmp_path / "s1" / "IM0002").unlink()  # a missing slice
+    last = tmp_path / "s3" / "IM0001"
+    last.write_bytes(last.read_bytes()[:-7])  # its header can be read
+    (tmp_path / "torn.dcm").write_bytes(b"no image")
+    # No label for P0, two for P4, and for P5 one that is no class.
+    rows = ("P1,ill", "P2,ill", "P3,well", "P4,well", "P4,ill", "P5,Jane Doe")
+    (tmp_path / "labels.csv").write_text("\n".join(["patient,label", *rows]))
+
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, VOLUME, classes=("well", "ill"))
+
+    problems = caught.value.problems
+    assert not any("Jane" in problem for problem in problems)
+    for said, place in (
+        ("1 images without a label (by patient)", "s0/IM0000"),
+        ("1 images with two labels (by patient)", "s4/IM0000"),
+        ("1 labels are none of the classes well, ill", "levels"),
+        ("1 slices missing, the first after s1/IM0001", "export the whole series again"),
+        ("truncated", "s3/IM0001"),
+        ("truncated or no image", "torn.dcm"),
+    ):
+        assert any(said in problem and place in problem for problem in problems), (said, problems)
+    assert "files can't be read, 0 may be left out" in problems[-1]
 
 
 def test_files_are_never_followed_out_of_the_folder(folder: Path, tmp_path: Path) -> None:
