@@ -230,7 +230,7 @@ def test_a_secure_sum_of_two_is_not_handed_out(folder: Path, answered: int, is_s
     view = public_view(run)
     held_out = "held-out, mean over hospitals"
     assert (held_out in labels(view, "Accuracy")) == is_shown
-    assert (["held-out accuracy, mean over hospitals", "62.5%"] in view["facts"]) == is_shown
+    assert (["held-out accuracy, mean over hospitals", "62.5 %"] in view["facts"]) == is_shown
     rows = RunResult(folder).rows_to_hand_out(with_hospitals=False)
     assert bool(rows) == is_shown
 
