@@ -84,7 +84,7 @@ def activity(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None
     )
     with Progress(*columns, console=shown, transient=True, redirect_stdout=False) as progress:
         task = progress.add_task(text, total=None)
-        yield lambda text: progress.update(task, description=text)
+        yield lambda text: progress.update(task, description=text, refresh=True)
 
 
 class _PlainConsole(Console):

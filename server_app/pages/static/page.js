@@ -155,7 +155,7 @@ const Page = (() => {
     const shown = [
       ["training examples", (one) => one.examples, (value) => String(value)],
       ["last training loss", (one) => one.loss, (value) => value.toFixed(3)],
-      ["held-out accuracy", (one) => one.accuracy, (value) => `${(100 * value).toFixed(1)} %`],
+      ["held-out accuracy", (one) => one.accuracy, percent],
     ].filter(([, read]) => hospitals.some((one) => read(one) !== null));
     const rows = hospitals.map((one) => [one.name, ...shown.map(([, read, write]) =>
       (read(one) === null ? "–" : write(read(one))))]);

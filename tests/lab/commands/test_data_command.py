@@ -49,14 +49,15 @@ def test_a_part_of_a_data_set_is_called_a_part_and_what_does_not_fit_is_refused(
     sizes = load_experiment("cifar10-sizes")
     # 150 hospitals with 256 and 8 held out; on a laptop 40 with 128 and 8.
     needs = "needs 39,600 training examples, 6,000 are there (part: 6,100 of 60,000)"
-    assert state(sizes) == f"laptop ready; full {needs}"
+    assert state(sizes) == f"laptop ready; desk ready; full {needs}"
     check_ready(sizes, "laptop")
     with pytest.raises(ExperimentError) as refused:
         check_ready(sizes, "full")
     assert str(refused.value) == (
         f"cifar10-sizes: the full preset {needs}; `feddc lab data` shows where to get the rest"
     )
-    assert state(load_experiment("cifar10-minibatch")).startswith("laptop ready; full needs ")
+    small = state(load_experiment("cifar10-minibatch"))
+    assert small.startswith("laptop ready; desk ready; full needs ")
 
 
 def test_a_part_that_suffices_is_ready(data: Path) -> None:
@@ -104,8 +105,8 @@ def test_published_files_are_compared_with_their_digests(
 
 
 def test_a_preset_with_a_data_set_of_its_own_needs_that_one(data: Path) -> None:
-    privacy = load_experiment("privacy")  # digits on a laptop, CIFAR10 in full
-    assert state(privacy).startswith("laptop ready; full needs $FEDDC_DATA/cifar10/ ")
+    privacy = load_experiment("privacy")  # digits on a laptop, otherwise CIFAR10
+    assert state(privacy).startswith("laptop ready; desk needs $FEDDC_DATA/cifar10/ ")
     check_ready(privacy, "laptop")
     with pytest.raises(ExperimentError, match=r"privacy: needs \$FEDDC_DATA/cifar10/"):
         check_ready(privacy, "full")
