@@ -175,7 +175,7 @@ class RunResult:
             axes.axvline(leg + 0.5, color="0.5", linewidth=2)
         axes.set_yticks(range(len(names)), names)
         axes.invert_yaxis()
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params(axis="x", integer=True)
         axes.set_xlabel("leg (grey bars: aggregations)")
         return figure
 
