@@ -52,6 +52,7 @@ def listen(port: int) -> socket.socket:
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", port))
+    sock.listen()  # so that the address can be opened as soon as it is printed
     return sock
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from operation.runs.event_file import FILE_NAME, VERSION, EventWriter
-from server_app.pages.dashboard import TOKEN_FILE, _events, dashboard, stored_token
+from server_app.pages.dashboard import TOKEN_FILE, _events, dashboard, listen, stored_token
 from server_app.pages.watched_runs import WatchedRuns
 
 TOKEN, PORT = "the-token", 8790
@@ -35,6 +36,11 @@ def writer(tmp_path: Path) -> EventWriter:
 def browser(tmp_path: Path, writer: EventWriter) -> TestClient:
     app = dashboard(WatchedRuns(tmp_path), title="FedDC: <hearts>", token=TOKEN, port=PORT)
     return TestClient(app, base_url=f"http://127.0.0.1:{PORT}")
+
+
+def test_the_address_can_be_opened_as_soon_as_it_is_known() -> None:
+    with listen(0) as sock, socket.create_connection(sock.getsockname(), timeout=10) as visitor:
+        assert visitor.getpeername() == sock.getsockname()
 
 
 PATHS = ["/", "/metrics", "/events", "/static/page.js", "/nothing"]
