@@ -29,4 +29,4 @@ def test_every_step_of_the_page_runs_and_ends_with_a_report_and_a_model() -> Non
         assert summary["readable_models"] == 0  # as the dry run says
         assert (experiment / "export" / "model.onnx").stat().st_size > 0
         reader.run("wait")
-        assert reader.run("jobs -p") == ""  # nothing runs any more
+        assert reader.run("jobs -rp") == ""  # nothing runs any more
