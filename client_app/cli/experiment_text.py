@@ -61,7 +61,7 @@ def _disclosed(terms: Terms, metrics: list[str]) -> str:
 def _privacy(terms: Terms) -> str:
     privacy = terms.privacy
     if privacy is None or privacy.epsilon is None:
-        return "no noise: whoever can read a model may reconstruct records from it"
+        return "no noise: records may be reconstructed from a model by anybody who can read it"
     whom = (
         f"the coordinator and {counted(privacy.colluding, 'member')} together"
         if privacy.cancelled

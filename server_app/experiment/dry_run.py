@@ -143,7 +143,7 @@ def forecast_text(found: Forecast) -> str:
             if found.least_summands
             else ""
         ),
-        "privacy": "no noise: whoever can read a model may reconstruct records from it"
+        "privacy": "no noise: records may be reconstructed from a model by anybody who can read it"
         if found.epsilon is None
         else f"ε = {found.epsilon:.3g}; each hospital accounts with the δ of its own policy",
         "policies": _ABOUT_POLICIES,

@@ -110,7 +110,7 @@ def test_the_list_says_in_plain_words_what_is_asked(site: Site) -> None:
     assert facts["aggregations"] == (
         "4: the coordinator learns the sum of at least 3 members' models, not yours"
     )
-    assert facts["privacy"].startswith("no noise: whoever can read a model may reconstruct")
+    assert facts["privacy"].startswith("no noise: records may be reconstructed")
     assert facts["first model"] == "each hospital makes its own"
     assert "waiting: `feddc hospital approve ID`" in text
 

@@ -143,7 +143,7 @@ class Policy(SettingsGroup):
         return self.any_model or name in self.models
 
     def announced(self, today: date) -> AnnouncedPolicy:
-        """Return what the coordinator is told: settings that an experiment is compared with.
+        """Return the settings of this policy that the coordinator may know.
 
         Names of hospitals and coordinators, and limits that hint at the number of patients, stay
         here. Raises ValueError if the models can't be listed.
