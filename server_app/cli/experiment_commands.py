@@ -1,6 +1,7 @@
 """`feddc coordinator run`, `follow`, `status`, `resume`, `stop`: experiments from start to end."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -61,10 +62,11 @@ def run(
 ) -> None:
     """Start an experiment with the members of the roster, and follow it to its end."""
     from operation.set_options import parse_set_options
+    from server_app.config.task_settings import located
 
     with exit_on_experiment_error():
         place = open_study(study)
-        values = place.settings() | parse_set_options(settings)
+        values = place.settings() | located(parse_set_options(settings), Path.cwd())
         _check_roster(place)
         if dry_run:
             _print_forecast(place, values, json_output)

@@ -1,10 +1,12 @@
 """The task of a real study: the coordinator does not see the hospitals' data."""
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
 
 from pydantic import Field, field_validator, model_validator
 
-from operation.config import SettingsGroup
+from operation.config import Scalar, SettingsGroup
 
 
 class TaskSettings(SettingsGroup):
@@ -16,7 +18,8 @@ class TaskSettings(SettingsGroup):
     classes: int = Field(0, ge=0, description="number of classes; 0: that of the test data")
     test_data: str = Field("", description="name of the coordinator's own data set; empty: none")
     test_data_dir: str = Field(
-        "", description="folder or file of that data set; its test part is used"
+        "",
+        description="folder or file of that data set, relative to this file; its test part is used",
     )
     test_label_column: str = Field("label", description="column with the class (csv)")
 
@@ -41,3 +44,11 @@ class TaskSettings(SettingsGroup):
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(int(size) for size in self.input_shape.split("x")) if self.input_shape else ()
+
+
+def located(values: Mapping[str, Scalar], folder: Path) -> dict[str, Scalar]:
+    """Return settings with the path of the test data as seen from a folder: runs have another."""
+    given = values.get("test-data-dir")
+    if not given or not isinstance(given, str):
+        return dict(values)
+    return {**values, "test-data-dir": str(folder / Path(given).expanduser())}

@@ -12,6 +12,7 @@ from protocol.codebook import Codebook, CodebookError
 from protocol.sealing.keys import Identity, InvalidKey
 from protocol.study.connection import Connection
 from protocol.study.roster import Roster, RosterError
+from server_app.config.task_settings import located
 
 from .study_file import StudyFile
 
@@ -222,7 +223,7 @@ class Study:
         for key, value in values.items():
             if not isinstance(value, bool | int | float | str):
                 raise StudyError(f"{key} must be a single value ({path})")
-        return values
+        return located(values, self.folder)
 
     def connection(self) -> Connection:
         """Return the signed address and certificate that hospitals need to connect."""

@@ -215,3 +215,25 @@ def test_wrong_settings_are_refused_as_by_a_real_run(study: Study) -> None:
     assert done.exit_code == 2
     assert "model must be one of" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_test_data_are_found_beside_the_settings_or_from_where_the_command_runs(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The experiment runs in another folder: a relative path must not depend on it."""
+    table = "age,label\n" + "".join(f"{age},{age % 2}\n" for age in range(40))
+    (study.folder / "beside.csv").write_text(table, encoding="utf-8")
+    (tmp_path / "here.csv").write_text(table, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    former = study.settings_file.read_bytes()
+    study.settings_file.write_text('test-data = "csv"\ntest-data-dir = "beside.csv"\n')
+    try:
+        options = ("run", "--dry-run", "--json", "--study", study.folder)
+        beside = feddc(*options)
+        here = feddc(*options, "--set", "test-data-dir=here.csv")
+        nowhere = feddc(*options, "--set", "test-data-dir=beside.csv")
+    finally:
+        study.settings_file.write_bytes(former)
+    assert (beside.exit_code, here.exit_code) == (0, 0), beside.output + here.output
+    assert nowhere.exit_code == 2
+    assert str(tmp_path / "beside.csv") in nowhere.output
