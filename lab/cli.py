@@ -183,7 +183,9 @@ def report(
 
 @app.command(cls=command_class("feddc lab page runs/one runs/two --output both.html"))
 def page(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders of `feddc simulate`.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run folders of `feddc simulate`, or one of `lab run`.")
+    ],
     output: Annotated[
         Path | None, typer.Option(help="File for several runs on one page; default: report.html.")
     ] = None,

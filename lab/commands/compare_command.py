@@ -22,7 +22,7 @@ def compare(runs: list[Path], console: Console, *, json_output: bool) -> int:
     if all((run / FILE_NAME).is_file() for run in runs):
         return _compare_simulations(runs, console, json_output=json_output)
     try:
-        found = {str(run): _results(run) for run in runs}
+        found = {str(run): RunFolder.open(run).results() for run in runs}
         table = _table(found)
     except ExperimentError as error:
         typer.echo(f"feddc: {error}", err=True)
@@ -59,16 +59,6 @@ def _compare_simulations(runs: list[Path], console: Console, *, json_output: boo
         if not line.startswith("run-dir:"):
             console.print(line, highlight=False)
     return 0
-
-
-def _results(run: Path) -> dict[str, Any]:
-    folder = RunFolder.open(run)
-    if not folder.results_path.is_file():
-        raise ExperimentError(f"{run} is not finished: it has no results.json")
-    results = folder.read("results.json")
-    if lacking := {"experiment", "format", "rows", "seeds", "preset", "settings"} - results.keys():
-        raise ExperimentError(f"{folder.results_path} is damaged: no {', '.join(sorted(lacking))}")
-    return results
 
 
 def _table(found: dict[str, dict[str, Any]]) -> Table:

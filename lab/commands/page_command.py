@@ -4,6 +4,9 @@ from pathlib import Path
 
 import typer
 
+from lab.experiments import ExperimentError
+from lab.results.plots.report_page import report_page
+from lab.sweep.folder import RESULTS, RunFolder
 from operation import files
 from operation.runs.event_file import FILE_NAME, NewerEvents
 from operation.terminal import activity
@@ -13,6 +16,8 @@ from server_app.pages.run_view import RunRecord, public_view
 
 def write_page(runs: list[Path], output: Path | None) -> int:
     """Write the page or pages; return the exit code."""
+    if len(runs) == 1 and (runs[0] / RESULTS).is_file():
+        return _write_comparison(runs[0], output)
     for run in runs:
         if not (run / FILE_NAME).is_file():
             typer.echo(f"feddc: {run} is not a run folder: it has no {FILE_NAME}", err=True)
@@ -30,4 +35,16 @@ def write_page(runs: list[Path], output: Path | None) -> int:
         return 2
     for path in written:
         typer.echo(f"wrote {path}")
+    return 0
+
+
+def _write_comparison(run: Path, output: Path | None) -> int:
+    """Write the report of a comparison by `feddc lab run`."""
+    path = output or run / PUBLIC
+    try:
+        files.replace(path, report_page(RunFolder.open(run).results()).encode())
+    except (ExperimentError, OSError) as error:
+        typer.echo(f"feddc: {error}", err=True)
+        return 2
+    typer.echo(f"wrote {path}")
     return 0

@@ -1,4 +1,4 @@
-"""`feddc lab run`: run experiments by name; print tables, write results.json and plots."""
+"""`feddc lab run`: run experiments by name; print tables, write results, plots and a report."""
 
 import json
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from lab.experiments import ExperimentError, PresetName, load_experiment
 from lab.experiments.own_data import own_data
 from lab.results.plots.communication_plot import draw
 from lab.results.plots.curves import curves
+from lab.results.plots.report_page import report_page
 from lab.results.result import results
 from lab.results.table import show
 from lab.sweep import Record, Request, RunFolder, Stopped, SweepPlan, sweep
@@ -23,8 +24,10 @@ from lab.sweep.ray_pool import ray_pool
 from lab.sweep.ready import ready
 from lab.sweep.sweep import left
 from lab.sweep.sweep_progress import shown_progress
+from operation import files
 from operation.set_options import parse_set_options
 from operation.terminal import activity
+from server_app.pages.report import PUBLIC
 
 
 def requests_of(
@@ -118,13 +121,14 @@ def run_all(
 
 
 def write(plan: SweepPlan, folder: RunFolder) -> RunFolder:
-    """Write results.json, curves.json and the plots of a complete comparison."""
+    """Write results.json, curves.json, the plots and the report of a complete comparison."""
     every = folder.records()
     records = plan.own(every)
     found = results(plan, records, folder.seconds * _fraction(records, every))
     lines = curves(plan, records)
     folder.write("curves.json", {"curves": lines})
     draw(found, lines, folder.path)
+    files.replace(folder.path / PUBLIC, report_page(found).encode())
     folder.write("results.json", found)
     folder.clear_checkpoints()
     return folder
@@ -153,5 +157,5 @@ def _print_results(made: list[RunFolder], *, json_output: bool) -> None:
     console = screen()
     for folder in made:
         show(console, folder.read("results.json"))
-        files = sorted(path.name for path in folder.path.glob("[!.]*") if path.is_file())
-        console.print(f"{folder.path}: {', '.join(files)}\n", highlight=False, soft_wrap=True)
+        names = sorted(path.name for path in folder.path.glob("[!.]*") if path.is_file())
+        console.print(f"{folder.path}: {', '.join(names)}\n", highlight=False, soft_wrap=True)

@@ -18,7 +18,12 @@ from lab.sweep.record import Record
 from operation import files
 from operation.locks import LockHeld, ProcessLock
 
-_REQUEST, _RESULTS, _CLOCK, _LOCK = "sweep.json", "results.json", "clock.json", ".lock"
+RESULTS = "results.json"
+_FIELDS = {
+    *("experiment", "title", "claim", "note", "format", "preset", "judged"),
+    *("settings", "seeds", "hardware", "rows", "gains"),
+}
+_REQUEST, _CLOCK, _LOCK = "sweep.json", "clock.json", ".lock"
 
 
 class RunFolder:
@@ -108,7 +113,7 @@ class RunFolder:
         self.write(_CLOCK, {"seconds": round(self.seconds, 1)})
 
     def _noted_seconds(self) -> float:
-        for name in (_CLOCK, _RESULTS):  # the latter of a run that had no clock yet
+        for name in (_CLOCK, RESULTS):  # the latter of a run that had no clock yet
             if (self.path / name).is_file():
                 return float(self.read(name).get("seconds", 0.0))
         return 0.0
@@ -118,7 +123,17 @@ class RunFolder:
 
     @property
     def results_path(self) -> Path:
-        return self.path / _RESULTS
+        return self.path / RESULTS
+
+    def results(self) -> dict[str, Any]:
+        """Read the results of a finished comparison."""
+        if not self.results_path.is_file():
+            raise ExperimentError(f"{self.path} is not finished: it has no {RESULTS}")
+        results = self.read(RESULTS)
+        if lacking := _FIELDS - results.keys():
+            names = ", ".join(sorted(lacking))
+            raise ExperimentError(f"{self.results_path} is damaged: no {names}")
+        return results
 
     def records(self) -> dict[str, Record]:
         """Return the finished trials by their keys."""

@@ -27,9 +27,15 @@ const Page = (() => {
     byId("title").textContent = title || "FedDC";
     const known = new Set(runs.map((run) => run.name));
     for (const name of state.chosen) if (!known.has(name)) state.chosen.delete(name);
-    if (!state.chosen.size) for (const run of runs.length > 6 ? runs.slice(0, 1) : runs) state.chosen.add(run.name);
+    if (!state.chosen.size) for (const run of atFirst(runs)) state.chosen.add(run.name);
     drawRuns();
     draw();
+  }
+
+  function atFirst(runs) {
+    const chosen = runs.filter((run) => run.chosen);
+    if (chosen.length) return chosen;
+    return runs.length > 6 ? runs.slice(0, 1) : runs;
   }
 
   function drawRuns() {
@@ -94,7 +100,7 @@ const Page = (() => {
     if (run.waiting) parts.push(` · ${run.waiting}`);
     status(...parts);
     if (run.note) main.append(make("section", { class: "note" }, make("p", {}, run.note)));
-    const facts = section(main, "Result", "half third");
+    const facts = section(main, "Result", "half third tall");
     facts.append(table(null, run.facts));
     facts.lastChild.className = "facts";
     run.charts.forEach((chart) => drawChart(main, chart));
@@ -102,6 +108,7 @@ const Page = (() => {
     if (run.published && run.published.length) drawPublished(main, run.published);
     if (run.map) drawMap(main, run);
     if (run.forest) drawForest(main, run.forest);
+    drawFindings(main, run);
     if (run.settings.length) {
       const box = section(main, "Settings", "half");
       const scroll = make("div", { class: "scroll", tabindex: "0" });
@@ -267,17 +274,10 @@ const Page = (() => {
   // --- several runs -------------------------------------------------------------------------------
 
   function drawComparison(main, runs) {
-    status(`${runs.length} runs`);
-    const box = section(main, "Runs");
-    const rows = runs.map((run) => [
-      run.title || run.name,
-      make("span", { class: `state ${run.state.split(" ")[0]}` }, run.state),
-      run.method,
-      run.accuracy === null ? "–" : percent(run.accuracy),
-      ...run.facts.filter(([key]) => key === "legs" || key === "sent").map(([, value]) => value),
-    ]);
+    status(`${runs.length} ${runs[0].row ? "methods" : "runs"}`);
+    const box = section(main, runs[0].row ? "Methods" : "Runs");
     const scroll = make("div", { class: "scroll", tabindex: "0" });
-    scroll.append(table(["run", "state", "method", "test accuracy", "legs", "sent"], rows, new Set([3])));
+    scroll.append(runs[0].row ? methodTable(runs) : runTable(runs));
     box.append(scroll);
     const titles = [...new Set(runs.flatMap((run) => run.charts.map((chart) => chart.title)))];
     for (const title of titles) {
@@ -292,7 +292,30 @@ const Page = (() => {
       });
       if (example) drawChart(main, { ...example, series: distinct(merged) });
     }
+    drawFindings(main, runs[0]);
     if (runs.some((run) => run.note)) main.append(make("section", {}, make("p", {}, runs[0].note)));
+  }
+
+  function runTable(runs) {
+    const rows = runs.map((run) => [
+      run.title || run.name,
+      make("span", { class: `state ${run.state.split(" ")[0]}` }, run.state),
+      run.method,
+      run.accuracy === null ? "–" : percent(run.accuracy),
+      ...run.facts.filter(([key]) => key === "legs" || key === "sent").map(([, value]) => value),
+    ]);
+    return table(["run", "state", "method", "test accuracy", "legs", "sent"], rows, new Set([3]));
+  }
+
+  // The methods of a comparison over several seeds: each brings its row of the table.
+  function methodTable(runs) {
+    return table(runs[0].row.map(([title]) => title), runs.map((run) => run.row.map(([, value]) => value)));
+  }
+
+  function drawFindings(main, { findings = [], claim = "" }) {
+    if (!findings.length && !claim) return;
+    const box = section(main, "Differences");
+    box.append(...[...findings, claim].filter(Boolean).map((text) => make("p", {}, text)));
   }
 
   function distinct(series) {

@@ -43,6 +43,7 @@ def test_own_data_are_compared_with_a_table_results_and_plots(feddc: Feddc, tmp_
         "clock.json",
         "communication.png",
         "curves.json",
+        "report.html",
         "results.json",
         "rounds.png",
         "sweep.json",
@@ -51,7 +52,8 @@ def test_own_data_are_compared_with_a_table_results_and_plots(feddc: Feddc, tmp_
     results = json.loads((folder / "results.json").read_text())
     assert [row["method"] for row in results["rows"]] == ["feddc", "fedavg-1", "fedavg-b"]
     assert all(set(row["candidates"]) == {"0.02", "0.06", "0.2"} for row in results["rows"])
-    assert str(tmp_path) not in (folder / "results.json").read_text()
+    for public in ("results.json", "report.html"):
+        assert str(tmp_path) not in (folder / public).read_text(encoding="utf-8")
 
 
 def test_images_are_small_on_a_laptop_and_scarce_examples_are_held_back(tmp_path: Path) -> None:
