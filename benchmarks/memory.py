@@ -11,11 +11,12 @@ peak before, when the process that creates the first model has PyTorch loaded; t
 then, or stays for a study with test data. Afterwards a small study runs a hundred legs, and the
 size of the database is measured after the 10th and the 100th.
 
-    python -m benchmarks.memory [--envelopes 100] [--megabytes 45] [--json]
+    python -m benchmarks.memory [--envelopes 100] [--json]
 """
 
 import argparse
 import json
+import re
 import shutil
 import sys
 import tempfile
@@ -26,8 +27,13 @@ from pathlib import Path
 from typing import Any
 
 from client_app.enrol.transport_key import new_transport_key
+from learning.trainer import Network, TaskSpec
+from protocol.model_size import model_size
+from protocol.sealing import envelope
 from protocol.sealing.keys import Identity
+from protocol.secure_sum.total import LastAggregate
 from protocol.study.card import Card
+from server_app.experiment.experiment_folder import parse
 from server_app.services import background
 from server_app.services.supervisor import PARTS
 from server_app.study import study_members
@@ -41,6 +47,16 @@ _SECONDS_PER_ENVELOPE = 60.0
 _START_SECONDS, _LEGS_SECONDS = 1800.0, 1200.0
 _SAMPLE_SECONDS = 0.2
 EARLY_LEG, LATE_LEG = 10, 100
+# Own first models: the coordinator sends no models before there are envelopes.
+COMMON: dict[str, Any] = {
+    "classes": 2,
+    "init": "own",
+    "daisy-period": 1,
+    "aggregation-period": 0,
+    "permutation": "derangement",
+    "leg-timeout": 36_000.0,
+    "start-timeout": 1800.0,
+}
 LARGE: dict[str, Any] = {"model": "resnet18", "input-shape": "3x32x32", "rounds": 2}
 SMALL: dict[str, Any] = {"model": "mlp", "input-shape": "10", "rounds": LATE_LEG + 1}
 
@@ -48,10 +64,9 @@ SMALL: dict[str, Any] = {"model": "mlp", "input-shape": "10", "rounds": LATE_LEG
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
     parser.add_argument("--envelopes", type=int, default=100)
-    parser.add_argument("--megabytes", type=int, default=45)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    size = arguments.megabytes * 1_000_000
+    size = envelope_bytes(LARGE)
     start, peak = hand_over(arguments.envelopes, size)
     sys.stderr.write(f"peak over the hand-over: {peak / 1e6:.0f} MB; now the database\n")
     result = {
@@ -65,21 +80,34 @@ def main() -> None:
     if arguments.json:
         print(json.dumps(result))
     else:
-        print(f"{arguments.envelopes} envelopes of {arguments.megabytes} MB were handed over")
+        print(f"{arguments.envelopes} envelopes of {size / 1e6:.0f} MB were handed over")
         print(f"peak of SuperLink and ServerApp: {result['peak_bytes'] / 1e6:.0f} MB")
         print(f"database after {EARLY_LEG} and {LATE_LEG} legs: {result['database_growth']:.2f}×")
 
 
+def envelope_bytes(settings: dict[str, Any]) -> int:
+    """Return the length of a sealed model: the coordinator refuses all others."""
+    parsed, task = parse(COMMON | settings, hospitals=3)
+    network = Network(parsed.training, TaskSpec(task.shape, task.classes), seed=0)
+    layouts = network.parameter_layout, network.buffer_layout
+    model = model_size(*layouts, {}, wire=parsed.training.wire_dtype).total
+    return model + envelope.OVERHEAD + LastAggregate.BYTES
+
+
 def hand_over(envelopes: int, size: int) -> tuple[int, int]:
     """Return the peaks before and during a hand-over of this many envelopes."""
-    with _running(LARGE, hospitals=envelopes, envelope_bytes=size) as (study, delivered):
+    with _running(LARGE, hospitals=envelopes, size=size) as (study, delivered):
         superlink = background.running(study)["superlink"]
         with _Watch(superlink) as start:
             # The plan is on disk before the first request is sent.
-            wait_for(lambda: _has_planned(study), "the first plan", _START_SECONDS)
+            wait_for(
+                lambda: _is_running(study) and _has_planned(study),
+                "the first plan",
+                _START_SECONDS,
+            )
         with _Watch(superlink) as watch:
             wait_for(
-                lambda: delivered.exists() and delivered.stat().st_size == envelopes,
+                lambda: _is_running(study) and _delivered(delivered) == envelopes,
                 "all envelopes delivered",
                 _START_SECONDS + envelopes * _SECONDS_PER_ENVELOPE,
             )
@@ -88,10 +116,14 @@ def hand_over(envelopes: int, size: int) -> tuple[int, int]:
 
 def database_growth() -> dict[str, float]:
     """Return the size of the database after a few and after many small legs, and the ratio."""
-    with _running(SMALL, hospitals=3, envelope_bytes=10_000) as (study, _):
+    with _running(SMALL, hospitals=3, size=envelope_bytes(SMALL)) as (study, _):
         sizes = []
         for leg in (EARLY_LEG, LATE_LEG):
-            wait_for(lambda leg=leg: _legs(study) >= leg, f"leg {leg}", _LEGS_SECONDS)  # type: ignore[misc]
+            wait_for(
+                lambda leg=leg: _is_running(study) and _legs(study) >= leg,  # type: ignore[misc]
+                f"leg {leg}",
+                _LEGS_SECONDS,
+            )
             sizes.append(sum(f.stat().st_size for f in study.superlink.glob("state.db*")))
     return {
         f"database_bytes_after_{EARLY_LEG}_legs": sizes[0],
@@ -102,7 +134,7 @@ def database_growth() -> dict[str, float]:
 
 @contextmanager
 def _running(
-    settings: dict[str, Any], *, hospitals: int, envelope_bytes: int
+    settings: dict[str, Any], *, hospitals: int, size: int
 ) -> Iterator[tuple[Study, Path]]:
     """Run an experiment with stand-ins; yield the study and the file that counts deliveries."""
     with ExitStack() as stack:
@@ -114,7 +146,7 @@ def _running(
         background.start(study, PARTS)
         register_members(study)
         delivered = folder / "delivered"
-        arguments = [study.address, study.authority, folder / "keys", envelope_bytes, delivered]
+        arguments = [study.address, study.authority, folder / "keys", size, delivered]
         fleet = [sys.executable, "-m", "benchmarks.support.stand_in_fleet"]
         processes.start("fleet", [*fleet, *arguments])
         api = control(study)
@@ -136,10 +168,7 @@ def _create_study(folder: Path, settings: dict[str, Any], hospitals: int) -> Stu
         listen=f"127.0.0.1:{port}",
         internal_port=free_port(2),  # the next one is the long-poll server's
     )
-    # Own first models: the coordinator sends no models before there are envelopes.
-    given = {"classes": 2, "init": "own", "daisy-period": 1, "aggregation-period": 0} | settings
-    given |= {"leg-timeout": 36_000.0, "start-timeout": 1800.0, "permutation": "derangement"}
-    lines = [f"{key} = {json.dumps(value)}\n" for key, value in given.items()]
+    lines = [f"{key} = {json.dumps(value)}\n" for key, value in (COMMON | settings).items()]
     study.settings_file.write_text("".join(lines))
     (folder / "keys").mkdir(mode=0o700)
     for number in range(hospitals):
@@ -158,9 +187,23 @@ def _has_planned(study: Study) -> bool:
     return any(state.get("planned_cohort") is not None for state in states)
 
 
+def _is_running(study: Study) -> bool:
+    """Return True; raise RuntimeError if the experiment has failed."""
+    if found := re.search(r'"event": "end".*"status": "failed".*', _events(study)):
+        raise RuntimeError(f"the experiment failed: {found[0]}")
+    return True
+
+
+def _delivered(file: Path) -> int:
+    return file.stat().st_size if file.exists() else 0
+
+
 def _legs(study: Study) -> int:
-    text = "".join(file.read_text() for file in study.experiments.glob("*/metrics.jsonl"))
-    return text.count('"event": "leg"')
+    return _events(study).count('"event": "leg"')
+
+
+def _events(study: Study) -> str:
+    return "".join(file.read_text() for file in study.experiments.glob("*/metrics.jsonl"))
 
 
 class _Watch:

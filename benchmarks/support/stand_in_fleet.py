@@ -39,11 +39,13 @@ from protocol.messages import (
 )
 from protocol.records import from_records, to_records
 from protocol.sealing.bundle import from_bundle, to_bundle
-from protocol.sealing.keys import Identity
+from protocol.sealing.keys import SEALING_KEY_BYTES, SIGNATURE_BYTES, Identity
+from protocol.sealing.membership import SEALED_KEY_SHARE_BYTES
 
 AT_A_TIME = 2
 _SLEEP_SECONDS = 3.0  # like a SuperNode that received no message
-_KEY_SHARE = bytes(48)
+_ANNOUNCEMENT_BYTES = SEALING_KEY_BYTES + SIGNATURE_BYTES
+_KEY_SHARE = bytes(SEALED_KEY_SHARE_BYTES)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class StandIn:
             case Hello():
                 return Introduction(hospital=self.hospital)
             case SetUp():
-                return Announcement(examples=10, payload=os.urandom(64))
+                return Announcement(examples=10, payload=os.urandom(_ANNOUNCEMENT_BYTES))
             case ExchangeKeyShares(payload=announced):
                 others = from_bundle(announced).keys() - {self.hospital}
                 return KeyShares(payload=to_bundle(dict.fromkeys(others, _KEY_SHARE)))
