@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 
 from PIL import Image
@@ -28,9 +28,9 @@ RUN = {
     "dataset": "digits",
     "hospitals": 6,
     "examples": 20,
-    "rounds": 60,
+    "rounds": 100,
     "aggregation-period": 10,
-    "learning-rate": 0.5,
+    "learning-rate": 0.4,
     "seed": 1,
 }
 
@@ -50,17 +50,21 @@ def main() -> None:
 
 def picture_run(page: Page) -> None:
     """Run an experiment and take its dashboard and reports."""
-    with tempfile.TemporaryDirectory() as folder, Processes(Path(folder)) as processes:
-        run = Path(folder) / "runs" / "digits"
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        chdir(folder),  # the pages name the folder as it is given
+        Processes(Path(folder)) as processes,
+    ):
+        run = Path("runs") / "digits"
         simulate_in_process(Settings.from_run_config(RUN, source="pictures"), run)
         log = Path(folder) / "dashboard.log"
         command = [*FEDDC, "lab", "dashboard", run.parent, "--port", free_port()]
         processes.start("dashboard", command)
         wait_for(lambda: "token" in log.read_text(encoding="utf-8"), "the dashboard", 60)
         take(page, "dashboard", _address(log))
-        take(page, "report", (run / "report.html").as_uri())
-        chains = "Chains since"
-        take(page, "report-coordinator", (run / "report-coordinator.html").as_uri(), at=chains)
+        take(page, "report", (run / "report.html").resolve().as_uri())
+        private = (run / "report-coordinator.html").resolve().as_uri()
+        take(page, "report-coordinator", private, at="Chains since")
 
 
 def picture_coordinator(page: Page) -> None:
@@ -69,7 +73,7 @@ def picture_coordinator(page: Page) -> None:
         for step in steps(readers.COORDINATOR):
             reader.do(step)
             if step.text == "cat dashboard.log":
-                page.set_viewport_size({"width": 1100, "height": 520})
+                page.set_viewport_size({"width": 1100, "height": 760})
                 address = _address(reader.folder / "dashboard.log")
                 take(page, "study-waiting", address, until="waiting for approval")
             if step.text == "feddc coordinator follow":

@@ -148,16 +148,11 @@ def _method(settings: dict[str, Any]) -> str:
 
 def _facts(run: RunRecord) -> list[list[str]]:
     history, summary = run.history, run.summary
-    hand_overs = history.done - len(history.aggregations)
     facts = [
         ["method", _method(run.settings)],
         ["hospitals", f"{len(history.hospitals)}{' (simulated)' if history.is_simulated else ''}"],
-        ["rounds", f"{history.last_round + 1} of {history.rounds}"],
-        [
-            "legs",
-            f"{history.done} of {history.legs}: {hand_overs} hand-overs, "
-            f"{len(history.aggregations)} aggregations",
-        ],
+        *([["rounds", f"{history.last_round + 1} of {history.rounds}"]] if history.rounds else []),
+        *([["legs", _legs(history)]] if history.legs else []),
         ["test accuracy", percent(history.test_accuracy, unknown="")],
         ["balanced accuracy", percent(summary.get("test_balanced_accuracy"), unknown="")],
         ["held-out accuracy, mean over hospitals", percent(_pooled(run), unknown="")],
@@ -170,6 +165,14 @@ def _facts(run: RunRecord) -> list[list[str]]:
         ["duration", _duration(run)],
     ]
     return [fact for fact in facts if fact[1]]
+
+
+def _legs(history: RunHistory) -> str:
+    aggregations = len(history.aggregations)
+    return (
+        f"{history.done} of {history.legs}: {history.done - aggregations} hand-overs, "
+        f"{aggregations} aggregations"
+    )
 
 
 def _absent(history: RunHistory) -> str:
