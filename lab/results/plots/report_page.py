@@ -9,6 +9,8 @@ from operation.terminal import counted
 from server_app.pages.report import report
 from server_app.pages.run_view import View
 
+_FEW = 12  # points of a curve that are marked: a single one has no line
+
 
 def report_page(results: dict[str, Any]) -> str:
     """Return the page of a results.json; of several variants the first is shown at first."""
@@ -95,4 +97,5 @@ def _chart(row: Row, results: dict[str, Any]) -> View:
 
 
 def _series(label: str, rounds: list[int], values: list[float]) -> View:
-    return {"label": label, "points": False, "x": rounds, "y": [round(v, 2) for v in values]}
+    few = len(rounds) <= _FEW
+    return {"label": label, "points": few, "x": rounds, "y": [round(v, 2) for v in values]}

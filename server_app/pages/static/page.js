@@ -58,8 +58,8 @@ const Page = (() => {
         drawRuns();
         draw();
       });
-      return make("label", { class: box.checked ? "chosen" : "" }, box, run.title || run.name,
-        make("span", { class: `state ${run.state.split(" ")[0]}` }, run.state), only);
+      const badge = run.row ? "" : make("span", { class: `state ${run.state.split(" ")[0]}` }, run.state);
+      return make("label", { class: box.checked ? "chosen" : "" }, box, run.title || run.name, badge, only);
     }));
     if (focused !== null) {
       for (const box of nav.querySelectorAll("input")) if (box.value === focused) box.focus();
@@ -188,8 +188,8 @@ const Page = (() => {
 
   // --- charts -------------------------------------------------------------------------------------
 
-  function drawChart(main, chart) {
-    const box = section(main, chart.unit ? `${chart.title}, ${chart.unit}` : chart.title, "half third chart");
+  function drawChart(main, chart, kind = "half third chart") {
+    const box = section(main, chart.unit ? `${chart.title}, ${chart.unit}` : chart.title, kind);
     const host = make("div");
     box.append(host);
     const many = chart.series.length > 12;
@@ -290,7 +290,8 @@ const Page = (() => {
         const first = chart.series[0];
         merged.push({ ...first, label: run.title || run.method || run.name, colour: index });
       });
-      if (example) drawChart(main, { ...example, series: distinct(merged) });
+      const kind = runs[0].row ? "half chart" : undefined; // the differences are beside it
+      if (example) drawChart(main, { ...example, series: distinct(merged) }, kind);
     }
     drawFindings(main, runs[0]);
     if (runs.some((run) => run.note)) main.append(make("section", {}, make("p", {}, runs[0].note)));
@@ -314,7 +315,7 @@ const Page = (() => {
 
   function drawFindings(main, { findings = [], claim = "" }) {
     if (!findings.length && !claim) return;
-    const box = section(main, "Differences");
+    const box = section(main, "Differences", "half");
     box.append(...[...findings, claim].filter(Boolean).map((text) => make("p", {}, text)));
   }
 
