@@ -188,8 +188,8 @@ const Page = (() => {
 
   // --- charts -------------------------------------------------------------------------------------
 
-  function drawChart(main, chart, kind = "half third chart") {
-    const box = section(main, chart.unit ? `${chart.title}, ${chart.unit}` : chart.title, kind);
+  function drawChart(main, chart, width = "half third chart") {
+    const box = section(main, chart.unit ? `${chart.title}, ${chart.unit}` : chart.title, width);
     const host = make("div");
     box.append(host);
     const many = chart.series.length > 12;
@@ -290,8 +290,8 @@ const Page = (() => {
         const first = chart.series[0];
         merged.push({ ...first, label: run.title || run.method || run.name, colour: index });
       });
-      const kind = runs[0].row ? "half chart" : undefined; // the differences are beside it
-      if (example) drawChart(main, { ...example, series: distinct(merged) }, kind);
+      const width = runs[0].row ? "half chart" : undefined; // the differences are beside it
+      if (example) drawChart(main, { ...example, series: distinct(merged) }, width);
     }
     drawFindings(main, runs[0]);
     if (runs.some((run) => run.note)) main.append(make("section", {}, make("p", {}, runs[0].note)));
