@@ -151,16 +151,16 @@ def _facts(run: RunRecord) -> list[list[str]]:
     facts = [
         ["method", _method(run.settings)],
         ["hospitals", f"{len(history.hospitals)}{' (simulated)' if history.is_simulated else ''}"],
-        *([["rounds", f"{history.last_round + 1} of {history.rounds}"]] if history.rounds else []),
-        *([["legs", _legs(history)]] if history.legs else []),
+        ["rounds", f"{history.last_round + 1} of {history.rounds}" if history.rounds else ""],
+        ["legs", _legs(history)],
         ["test accuracy", percent(history.test_accuracy, unknown="")],
         ["balanced accuracy", percent(summary.get("test_balanced_accuracy"), unknown="")],
         ["held-out accuracy, mean over hospitals", percent(_pooled(run), unknown="")],
-        ["sent", f"{byte_size(history.bytes_up)} up, {byte_size(history.bytes_down)} down"],
+        ["sent", _sent(history)],
         ["hand-overs", _sealed(summary.get("sealed"))],
         ["single models that the coordinator could read", str(summary.get("readable_models", ""))],
-        ["lost chains", str(history.lost_chains)],
-        ["missed rounds", str(history.missed_rounds)],
+        ["lost chains", str(history.lost_chains) if history.done else ""],
+        ["missed rounds", str(history.missed_rounds) if history.done else ""],
         ["privacy, as scheduled", _epsilon(history)],
         ["duration", _duration(run)],
     ]
@@ -168,11 +168,19 @@ def _facts(run: RunRecord) -> list[list[str]]:
 
 
 def _legs(history: RunHistory) -> str:
+    if not history.legs:
+        return ""
     aggregations = len(history.aggregations)
     return (
         f"{history.done} of {history.legs}: {history.done - aggregations} hand-overs, "
         f"{aggregations} aggregations"
     )
+
+
+def _sent(history: RunHistory) -> str:
+    if not history.bytes_up + history.bytes_down:
+        return ""
+    return f"{byte_size(history.bytes_up)} up, {byte_size(history.bytes_down)} down"
 
 
 def _absent(history: RunHistory) -> str:

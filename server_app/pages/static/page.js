@@ -103,8 +103,10 @@ const Page = (() => {
     const facts = section(main, "Result", "half third tall");
     facts.append(table(null, run.facts));
     facts.lastChild.className = "facts";
+    // Before there are curves, what matters is who is there and who has approved.
+    if (run.hospitals && !run.charts.length) main.prepend(drawHospitals(main, run));
     run.charts.forEach((chart) => drawChart(main, chart));
-    if (run.hospitals) drawHospitals(main, run);
+    if (run.hospitals && run.charts.length) drawHospitals(main, run);
     if (run.published && run.published.length) drawPublished(main, run.published);
     if (run.map) drawMap(main, run);
     if (run.forest) drawForest(main, run.forest);
@@ -155,6 +157,7 @@ const Page = (() => {
       ["hospital", "state", "connected", "last answer", "leg", "loss", "legs missing", "sent up", "sent down"],
       rows, new Set([4, 5, 6, 7, 8])));
     box.append(scroll);
+    return box;
   }
 
   function drawPublished(main, hospitals) {
@@ -303,7 +306,7 @@ const Page = (() => {
       make("span", { class: `state ${run.state.split(" ")[0]}` }, run.state),
       run.method,
       run.accuracy === null ? "–" : percent(run.accuracy),
-      ...run.facts.filter(([key]) => key === "legs" || key === "sent").map(([, value]) => value),
+      ...["legs", "sent"].map((key) => Object.fromEntries(run.facts)[key] ?? "–"),
     ]);
     return table(["run", "state", "method", "test accuracy", "legs", "sent"], rows, new Set([3]));
   }

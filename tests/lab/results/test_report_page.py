@@ -1,7 +1,6 @@
 """The report of a comparison: the figures of its results.json, on a page of one file."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from lab.sweep import RunFolder
 from server_app.pages.report import PUBLIC
 from tests.lab.results.test_results import finished
 from tests.server_app.pages.chromium import needs_chromium, opened
+from tests.server_app.pages.test_reports import data_of
 
 DOCS = Path(__file__).parents[3] / "docs" / "results"
 
@@ -27,17 +27,17 @@ def comparison() -> dict[str, Any]:
     return results(ours, records, 1.0)
 
 
-def data_of(page: str) -> dict[str, Any]:
-    found = re.search(r'<script id="data" type="application/json">(.*?)</script>', page, re.S)
-    assert found
-    data: dict[str, Any] = json.loads(found[1])
-    return data
+def shown(comparison: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the data that the page of a comparison shows."""
+    page = folder / PUBLIC
+    page.write_text(report_page(comparison), encoding="utf-8")
+    return data_of(page)
 
 
 def test_a_page_has_every_method_with_its_accuracy_curve_and_differences(
-    comparison: dict[str, Any],
+    comparison: dict[str, Any], tmp_path: Path
 ) -> None:
-    data = data_of(report_page(comparison))
+    data = shown(comparison, tmp_path)
     assert "laptop preset, 2 seeds" in data["title"]
     feddc = data["runs"][0]
     assert dict(feddc["row"])["test accuracy, %"] == "85.0 ± 5.0"
@@ -49,9 +49,9 @@ def test_a_page_has_every_method_with_its_accuracy_curve_and_differences(
     assert [run["method"] for run in data["runs"]] == [row["label"] for row in comparison["rows"]]
 
 
-def test_of_several_variants_the_first_is_shown_at_first() -> None:
+def test_of_several_variants_the_first_is_shown_at_first(tmp_path: Path) -> None:
     stored = json.loads((DOCS / "mri-desk.json").read_text(encoding="utf-8"))
-    runs = data_of(report_page(stored))["runs"]
+    runs = shown(stored, tmp_path)["runs"]
     first = stored["rows"][0]["variant"]
     assert {run["chosen"] for run in runs} == {True, False}
     assert all(run["chosen"] == (first in run["name"]) for run in runs)
@@ -95,8 +95,7 @@ def test_a_comparison_opens_offline_with_its_table_and_curves(tmp_path: Path) ->
         tab, asked, errors = opened(browser, path.as_uri(), offline=True)
         tab.wait_for_selector("section.chart canvas")
         assert (asked, errors) == ([path.as_uri()], [])
-        shown = tab.locator("main").inner_text()
-        assert "Differences" in shown
+        assert "Differences" in tab.locator("main").inner_text()
         assert tab.locator("section table").first.locator("tbody tr").count() == sum(
             row["variant"] == stored["rows"][0]["variant"] for row in stored["rows"]
         )

@@ -94,6 +94,21 @@ def finished_study(tmp_path: Path, publishing: Sequence[str] = ()) -> Path:
     return tmp_path
 
 
+def test_before_the_first_leg_a_page_shows_no_zeros_as_results(tmp_path: Path) -> None:
+    waiting = dict.fromkeys(HOSPITALS, "waiting for approval")
+    metrics = EventWriter(tmp_path / FILE_NAME, append=False)
+    metrics.write("approval", hospitals=waiting, fingerprint="ABCD", deadline=0.0)
+    (tmp_path / "settings.json").write_text(json.dumps({"rounds": 6, "aggregation-period": 3}))
+    public, private = (data_of(page)["runs"][0] for page in write_reports(tmp_path))
+    for shown in (public, private):
+        assert shown["state"] == "waiting for approval"
+        assert (
+            not {"rounds", "legs", "sent", "lost chains", "missed rounds"}
+            & dict(shown["facts"]).keys()
+        )
+    assert {one["state"] for one in private["hospitals"]} == {"waiting for approval"}
+
+
 def data_of(page: Path) -> dict[str, Any]:
     found = re.search(r'<script id="data"[^>]*>(.*?)</script>', page.read_text(), re.DOTALL)
     assert found is not None
