@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 from lab.notebook.run_result import RunResult
 from operation.cli import app
 from operation.runs.event_file import FILE_NAME, ROUTES, EventWriter
+from operation.runs.history import RunHistory
 from server_app.pages.forest import wilson
 from server_app.pages.report import COORDINATOR, PUBLIC, write_reports
 from server_app.pages.run_view import RunRecord, coordinator_view, public_view
+from server_app.run.accuracy_plot import accuracy_figure
 
 # No two of these are equal, and none can be the mean of others.
 HOSPITALS = ("Anna-canary", "Barts-canary", "Charite-canary", "Dom-canary")
@@ -209,6 +211,8 @@ def labels(view: dict[str, Any], title: str) -> set[str]:
 
 def test_each_figure_needs_three_hospitals_of_its_own(folder: Path) -> None:
     """All four disclose their loss, two their accuracy: only the loss is pooled."""
+    (training, _) = accuracy_figure(RunHistory.read(folder)).axes[0].lines
+    assert len(training.get_xdata()) == 6
 
     def change(event: dict[str, Any]) -> dict[str, Any]:
         is_few = event.get("hospital") in HOSPITALS[:2] and event["event"] == "hospital"
@@ -217,6 +221,8 @@ def test_each_figure_needs_three_hospitals_of_its_own(folder: Path) -> None:
     view = public_view(RunRecord.read(rewritten(folder, change)))
     assert labels(view, "Loss") == {"training, mean over hospitals"}
     assert labels(view, "Accuracy") == set()
+    (training, _) = accuracy_figure(RunHistory.read(folder)).axes[0].lines
+    assert len(training.get_xdata()) == 0
     rows = RunResult(folder).rows_to_hand_out(with_hospitals=False)
     assert {row["metric"] for row in rows} == {"loss"}
 
