@@ -35,7 +35,10 @@ def last_line(folder: Path, *options: str) -> str:
     (folder / "test_it.py").write_text(TESTS)
     (folder / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "tests.skip_summary", *options],
+        [
+            *(sys.executable, "-m", "pytest", "-p", "tests.skip_summary"),
+            *("--basetemp", str(folder / "own"), *options),  # else it clears away other runs'
+        ],
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
