@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 # Several processes train at once: more threads each would only get in each other's way.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: help install demo test test-slow test-busy test-timing lint types imports format images lock sbom audit settings federation benchmarks results pictures docs clean
+.PHONY: help install demo test test-slow test-long test-busy test-timing lint types imports format images lock sbom audit settings federation benchmarks results pictures docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,9 +27,12 @@ PYTEST = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 test: install ## the tests, without the slow ones
 	$(PYTEST) -m "not slow"
 
-test-slow: install ## the slow tests only, and the fuzz tests with 10,000 examples each
+test-slow: install ## the slow tests, without the long ones, and the fuzz tests with 1,000 examples each
 	code=0; $(BIN)/python -m pytest -m "slow and alone" || code=$$?; \
-	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "(slow or fuzz) and not alone" || code=$$?; exit $$code
+	HYPOTHESIS_PROFILE=more $(PYTEST) -m "(slow or fuzz) and not (alone or long)" || code=$$?; exit $$code
+
+test-long: install ## the long tests only, and the fuzz tests with 10,000 examples each: an hour
+	HYPOTHESIS_PROFILE=thorough $(PYTEST) -m "long or fuzz"
 
 test-busy: install ## the tests, without the slow ones, beside four CPU hogs
 	$(BIN)/python -m tests.busy $(PYTEST) -m "not slow"

@@ -30,9 +30,10 @@ from tests.skip_summary import (  # noqa: F401 (hooks, found by their names)
 )
 
 # HYPOTHESIS_PROFILE chooses how many examples a property is tried with: `plain` is Hypothesis' own
-# number, `thorough` is for the fuzz tests (see tests/fuzz.py) in `make test-slow`. A busy machine
-# must not fail a property that holds: no profile has a deadline.
+# number, `more` and `thorough` are for the fuzz tests (see tests/fuzz.py) in `make test-slow` and
+# `make test-long`. A busy machine must not fail a property that holds: no profile has a deadline.
 settings.register_profile("plain", deadline=None)
+settings.register_profile("more", deadline=None, max_examples=1_000)
 settings.register_profile("thorough", deadline=None, max_examples=10_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "plain"))
 

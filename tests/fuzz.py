@@ -4,7 +4,8 @@
     @given(altered_requests())
     def test_altered_requests_are_refused(data: bytes) -> None: ...
 
-`make test-slow` runs the tests with this decorator once more, with HYPOTHESIS_PROFILE=thorough.
+`make test-slow` and `make test-long` run the tests with this decorator once more, with the profiles
+`more` (1,000 examples) and `thorough` (10,000).
 """
 
 from collections.abc import Callable

@@ -1,7 +1,8 @@
 """The last line of a test run: what was skipped, and how to run it."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,26 +14,31 @@ _KINDS = (
     ("nginx", "need nginx", "apt-get install nginx-light"),
     ("root", "need root", "run as root"),
 )
-_SLOW = pytest.StashKey[int]()
+# Markers of tests that -m leaves out, and what runs them.
+_LEFT_OUT = {"long": "make test-long", "slow": "make test-slow"}
+_COUNTS = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    """Count the slow tests that -m left out."""
+    """Count the slow and long tests that -m left out."""
     for item in items:
-        if item.get_closest_marker("slow") and "not slow" in item.config.option.markexpr:
-            item.config.stash[_SLOW] = item.config.stash.get(_SLOW, 0) + 1
+        chosen = item.config.option.markexpr
+        marks = [name for name in _LEFT_OUT if item.get_closest_marker(name)]
+        if marks and re.search(r"\bnot\b.*\b(slow|long)\b", chosen):
+            counts = item.config.stash.setdefault(_COUNTS, {})
+            counts[marks[0]] = counts.get(marks[0], 0) + 1
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """With xdist, tell the controller, which collects nothing itself."""
     if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput["slow"] = session.config.stash.get(_SLOW, 0)
+        session.config.workeroutput["left-out"] = session.config.stash.get(_COUNTS, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
     # Every worker collects all tests: the counts are the same.
-    node.config.stash[_SLOW] = getattr(node, "workeroutput", {}).get("slow", 0)
+    node.config.stash[_COUNTS] = getattr(node, "workeroutput", {}).get("left-out", {})
 
 
 @pytest.hookimpl(trylast=True)
@@ -42,16 +48,15 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if reporter is None or hasattr(config, "workerinput") or config.option.collectonly:
         return
     reasons = (str(report.longrepr[2]) for report in reporter.stats.get("skipped", ()))
-    if line := summary(reasons, config.stash.get(_SLOW, 0)):
+    if line := summary(reasons, config.stash.get(_COUNTS, {})):
         reporter.write_line(line)
 
 
-def summary(reasons: Iterable[str], slow: int) -> str:
+def summary(reasons: Iterable[str], left_out: Mapping[str, int]) -> str:
     """Return the line, which is empty if nothing was skipped."""
     counts = Counter(_kind(reason) for reason in reasons)
     parts = [f"{count} {what}" for what, count in sorted(counts.items())]
-    if slow:
-        parts.append(f"{slow} slow (make test-slow)")
+    parts += [f"{left_out[name]} {name} ({_LEFT_OUT[name]})" for name in sorted(left_out)]
     return f"skipped: {', '.join(parts)}" if parts else ""
 
 

@@ -26,6 +26,12 @@ def test_other():
 def test_slow(n):
     pass
 
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("n", range(2))
+def test_long(n):
+    pass
+
 def test_plain():
     pass
 """
@@ -33,7 +39,7 @@ def test_plain():
 
 def last_line(folder: Path, *options: str) -> str:
     (folder / "test_it.py").write_text(TESTS)
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow\n  long\n")
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-p", "tests.skip_summary"),
@@ -53,9 +59,14 @@ def test_what_was_skipped_is_the_last_line(workers: list[str], tmp_path: Path) -
     assert last_line(tmp_path, "-m", "not slow", *workers) == (
         "skipped: 1 need Docker (start an engine or set DOCKER_HOST), "
         "3 need data sets (set FEDDC_DATA to their folder), 1 no access lists here, "
-        "4 slow (make test-slow)"
+        "2 long (make test-long), 4 slow (make test-slow)"
     )
 
 
-def test_the_slow_tests_alone_leave_nothing_to_name(tmp_path: Path) -> None:
-    assert last_line(tmp_path, "-m", "slow").startswith("=")
+def test_beside_slow_tests_only_the_long_ones_are_named(tmp_path: Path) -> None:
+    chosen = last_line(tmp_path, "-m", "slow and not long")
+    assert chosen == "skipped: 2 long (make test-long)"
+
+
+def test_long_tests_alone_leave_nothing_to_name(tmp_path: Path) -> None:
+    assert last_line(tmp_path, "-m", "long").startswith("=")

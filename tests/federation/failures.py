@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from tests.federation.federation import Federation
 
 VICTIM = "hospital-02"
@@ -18,6 +20,10 @@ TRIPS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "signed": lambda state: bool(state["survivors"]) and not state["signatures"],
     "revealed": lambda state: bool(state["signatures"]),
 }
+# Each takes minutes: `make test-slow` tries the second trip, `make test-long` the others.
+EACH_TRIP = [
+    trip if trip == "signed" else pytest.param(trip, marks=pytest.mark.long) for trip in TRIPS
+]
 
 
 def seen_in_trip(study: Federation, trip: str, *, closing: bool = False) -> bool:

@@ -63,7 +63,10 @@ def test_an_experiment_waits_for_an_approval_over_a_crash_and_then_begins(
     assert_same_model(study, tmp_path / "simulated")
 
 
-@pytest.mark.parametrize("when", ["after the resumption", "while it is stopped"])
+@pytest.mark.parametrize(
+    "when",
+    ["after the resumption", pytest.param("while it is stopped", marks=pytest.mark.long)],
+)
 def test_an_experiment_that_is_stopped_while_it_waits_for_approval_goes_on(
     study: Federation, tmp_path: Path, when: str
 ) -> None:
@@ -85,6 +88,7 @@ def test_an_experiment_that_is_stopped_while_it_waits_for_approval_goes_on(
     assert_same_model(study, tmp_path / "simulated")
 
 
+@pytest.mark.long
 def test_a_reply_to_the_stopped_run_does_not_hold_up_the_resumed_one(
     study: Federation, tmp_path: Path
 ) -> None:

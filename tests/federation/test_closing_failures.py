@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.federation.failures import TRIPS, VICTIM, kill_all, options, seen_in_trip
+from tests.federation.failures import EACH_TRIP, VICTIM, kill_all, options, seen_in_trip
 from tests.federation.federation import Federation, assert_same_model, needs_nginx
 
 pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.timing]
@@ -35,7 +35,7 @@ def totals(study: Federation) -> dict[str, Any]:
     return study.events("held-out-total")[-1]
 
 
-@pytest.mark.parametrize("trip", TRIPS)
+@pytest.mark.parametrize("trip", EACH_TRIP)
 def test_a_coordinator_killed_in_a_closing_trip_resumes_to_the_same_model_and_figures(
     study: Federation, tmp_path: Path, trip: str
 ) -> None:
@@ -52,7 +52,7 @@ def test_a_coordinator_killed_in_a_closing_trip_resumes_to_the_same_model_and_fi
     assert totals(study)["examples"] == 4 * HELD_OUT
 
 
-@pytest.mark.parametrize("trip", TRIPS)
+@pytest.mark.parametrize("trip", EACH_TRIP)
 def test_an_agent_killed_in_a_closing_trip_lacks_in_the_figures_at_most(
     study: Federation, tmp_path: Path, trip: str
 ) -> None:

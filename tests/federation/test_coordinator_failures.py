@@ -21,11 +21,20 @@ pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.timing]
 @pytest.mark.parametrize(
     ("victims", "changes"),
     [
-        (("flwr-serverapp",), {"aggregator": "fedadam", "server_learning_rate": 0.01}),
-        (("operation.flower.superlink",), {"aggregator": "fedavgm"}),
-        (("flwr-serverapp", "operation.flower.superlink"), {}),
+        pytest.param(
+            ("flwr-serverapp",),
+            {"aggregator": "fedadam", "server_learning_rate": 0.01},
+            marks=pytest.mark.long,
+            id="ServerApp",
+        ),
+        pytest.param(
+            ("operation.flower.superlink",),
+            {"aggregator": "fedavgm"},
+            marks=pytest.mark.long,
+            id="SuperLink",
+        ),
+        pytest.param(("flwr-serverapp", "operation.flower.superlink"), {}, id="both"),
     ],
-    ids=["ServerApp", "SuperLink", "both"],
 )
 def test_a_killed_coordinator_resumes_to_the_same_model(
     study: Federation, tmp_path: Path, victims: tuple[str, ...], changes: dict[str, object]

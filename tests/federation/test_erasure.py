@@ -67,6 +67,7 @@ def test_after_an_experiment_nothing_is_left_beside_the_running_superlink_and_ag
         assert list(_keys(study, name).iterdir()) == []
 
 
+@pytest.mark.long
 def test_after_a_stop_nothing_is_left_and_the_experiment_continues(study: Federation) -> None:
     spy = Spy(study)
     run = study.begin()

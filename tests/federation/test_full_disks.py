@@ -13,7 +13,7 @@ from tests.federation.federation import (
 )
 from tests.small_disk import fill
 
-pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.timing]
+pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.long, pytest.mark.timing]
 
 # Long enough to be filled up in, and nobody can be done without.
 RUN: dict[str, object] = {"rounds": 60, "aggregation_period": 3}

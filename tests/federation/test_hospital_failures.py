@@ -83,6 +83,7 @@ def cpu_seconds(study: Federation, kind: str, name: str) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.long
 def test_an_agent_that_hangs_holds_nobody_up_for_long(study: Federation) -> None:
     run = study.begin(*options(rounds=6, **PLAIN))
     study.wait_for_leg(1)
@@ -152,6 +153,7 @@ def test_a_hospital_that_answers_garbage_is_named_and_left_out(study: Federation
 # --- hospitals that are gone ----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_hospital_that_is_gone_for_good_is_done_without(study: Federation) -> None:
     run = study.begin(*options(rounds=6, **PLAIN))
     study.wait_for_leg(1)

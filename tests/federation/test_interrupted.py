@@ -17,7 +17,9 @@ pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.timing]
 INTERRUPTED = "tests/federation/test_approvals.py"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.long), signal.SIGKILL]
+)
 def test_nothing_is_left_of_a_test_that_is_ended(number: signal.Signals) -> None:
     # Everything of the interrupted test is in this folder, and names it.
     folder = Path(tempfile.mkdtemp(prefix="i-"))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.federation.failures import TRIPS, VICTIM, ever_missing, kill_all, seen_in_trip
+from tests.federation.failures import EACH_TRIP, VICTIM, ever_missing, kill_all, seen_in_trip
 from tests.federation.federation import (
     Federation,
     assert_chains_accounted_for,
@@ -15,7 +15,7 @@ from tests.federation.federation import (
 pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.timing]
 
 
-@pytest.mark.parametrize("trip", TRIPS)
+@pytest.mark.parametrize("trip", EACH_TRIP)
 def test_a_coordinator_killed_in_a_trip_resumes_to_the_same_model(
     study: Federation, tmp_path: Path, trip: str
 ) -> None:
@@ -32,7 +32,7 @@ def test_a_coordinator_killed_in_a_trip_resumes_to_the_same_model(
     assert_same_model(study, tmp_path / "simulated")
 
 
-@pytest.mark.parametrize("trip", TRIPS)
+@pytest.mark.parametrize("trip", EACH_TRIP)
 def test_an_agent_killed_in_a_trip_is_done_without_at_most(study: Federation, trip: str) -> None:
     run = study.begin()
     assert seen_in_trip(study, trip), f"no aggregation was seen in the trip {trip}"
