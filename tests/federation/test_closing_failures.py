@@ -1,6 +1,6 @@
 """Agents and coordinators are killed in each trip of the closing sum: nothing is lost by it."""
 
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,24 @@ HELD_OUT = 5  # examples at each of the four hospitals
 ATTEMPTS = 5
 
 
-def begin(study: Federation, trip: str) -> tuple[subprocess.Popen[str], list[int]]:
-    """Begin an experiment and return as soon as its closing sum is in this trip.
+def in_trip(study: Federation, trip: str, disturb: Callable[[list[int]], None], code: int) -> None:
+    """Run experiments until one is disturbed while its closing sum is in this trip.
 
-    Return the command, and the processes of the ServerApp.
+    A trip takes a moment only: it may be over before it is seen, or before `disturb`, which gets
+    the processes of the ServerApp, has had effect. Then the experiment ends with another code.
     """
     for _ in range(ATTEMPTS):
         run = study.begin(*options(**SHORT))
-        server_app = study.server_apps()  # looked up before: a trip takes a moment only
-        if seen_in_trip(study, trip, closing=True):
-            return run, server_app
-        assert study.ended(run).code == 0
-    raise AssertionError(f"{ATTEMPTS} closing sums were over before the trip {trip} was seen")
+        server_app = study.server_apps()  # looked up before
+        is_seen = seen_in_trip(study, trip, closing=True)
+        if is_seen:
+            disturb(server_app)
+        outcome = study.ended(run)
+        if is_seen and outcome.code == code:
+            return
+        assert outcome.code == 0, outcome.errors
+        study.revive()
+    raise AssertionError(f"{ATTEMPTS} closing sums were over before they were seen in {trip}")
 
 
 def totals(study: Federation) -> dict[str, Any]:
@@ -39,9 +45,7 @@ def totals(study: Federation) -> dict[str, Any]:
 def test_a_coordinator_killed_in_a_closing_trip_resumes_to_the_same_model_and_figures(
     study: Federation, tmp_path: Path, trip: str
 ) -> None:
-    run, server_app = begin(study, trip)
-    kill_all(server_app)
-    assert study.ended(run).code == 1
+    in_trip(study, trip, kill_all, code=1)
 
     outcome = study.run(command="resume")
 
@@ -56,13 +60,12 @@ def test_a_coordinator_killed_in_a_closing_trip_resumes_to_the_same_model_and_fi
 def test_an_agent_killed_in_a_closing_trip_lacks_in_the_figures_at_most(
     study: Federation, tmp_path: Path, trip: str
 ) -> None:
-    run, _ = begin(study, trip)
-    study.kill("agent", VICTIM)
-    study.start("agent", VICTIM)
+    def kill_agent(server_app: list[int]) -> None:
+        study.kill("agent", VICTIM)
+        study.start("agent", VICTIM)
 
-    outcome = study.ended(run)
+    in_trip(study, trip, kill_agent, code=0)
 
-    assert outcome.code == 0, outcome.errors
     assert_same_model(study, tmp_path / "simulated", **SHORT)
     # In the first trip it may be killed before it has answered; later its vector is in the sum.
     added = {3, 4} if trip == "masked" else {4}
