@@ -62,6 +62,7 @@ TRAINING: dict[str, Any] = {
     "precision": "float64",
     "batch-size": 3,
 }
+LARGE = {"model-options": '{"hidden": [2000]}'}  # half a megabyte: many pages of the store
 FIRST_SEED = shared_init_seed(bytes(32))  # of the first model that hospitals build themselves
 # mri-cnn has BatchNorm: running statistics and counters travel with it.
 WITH_BUFFERS = {"model": "mri-cnn", "model-options": '{"filters": [2, 2]}'}

@@ -13,6 +13,7 @@ from tests.client_app.commands import feddc
 from tests.client_app.conftest import Enrolled
 from tests.client_app.small_hospital import (
     IDENTITIES,
+    LARGE,
     NAME,
     TRAINING,
     Code,
@@ -24,7 +25,6 @@ from tests.client_app.small_hospital import (
     set_up,
 )
 
-LARGE = {"model-options": '{"hidden": [2000]}'}  # half a megabyte: many pages of the store
 UNLIMITED = 1 << 30
 
 

@@ -10,6 +10,7 @@ import pytest
 from client_app.state.sqlite_store import SqliteStore
 from protocol.messages import Announcement, Refusal
 from tests.client_app.small_hospital import (
+    LARGE,
     TRAINING,
     Code,
     descriptor,
@@ -21,7 +22,6 @@ from tests.client_app.small_hospital import (
 )
 from tests.small_disk import fill, small_disk
 
-LARGE = {"model-options": '{"hidden": [2000]}'}  # half a megabyte: many pages of the store
 REQUEST = {"training": TRAINING | LARGE}
 
 
