@@ -15,7 +15,7 @@ from tests.federation.federation import SEED, federation, needs_nginx
 from tests.federation.files_study import FilesStudy, WriteFiles, describe, hold_out
 from tests.learning.data.conftest import real_data  # noqa: F401 (a fixture)
 
-pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.timing]
+pytestmark = [needs_nginx, pytest.mark.slow, pytest.mark.long, pytest.mark.timing]
 
 TEST_FRACTION = 0.2
 # Sums are in another order than in the lab: with 53 bits that is far below any figure.
