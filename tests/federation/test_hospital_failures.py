@@ -98,6 +98,7 @@ def test_an_agent_that_hangs_holds_nobody_up_for_long(study: Federation) -> None
     assert_chains_accounted_for(study)
 
 
+@pytest.mark.long
 def test_a_late_answer_is_used(study: Federation) -> None:
     run = study.begin(*options(rounds=8, aggregation_period=8))
     study.wait_for_leg(1)
