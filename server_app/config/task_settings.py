@@ -47,7 +47,7 @@ class TaskSettings(SettingsGroup):
 
 
 def located(values: Mapping[str, Scalar], folder: Path) -> dict[str, Scalar]:
-    """Return settings with the path of the test data as seen from a folder: runs have another."""
+    """Return settings with the test data's path made absolute: a run has another current folder."""
     given = values.get("test-data-dir")
     if not given or not isinstance(given, str):
         return dict(values)
