@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,10 +17,10 @@ import pytest
 from pyarrow import parquet
 
 from tests.learning.data.medical.made_images import dicom_image, save
+from tests.test_extras import EXTRAS, wheel  # noqa: F401 (a fixture)
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
-ROOT = Path(__file__).parents[1]
 RUN = """
 from pathlib import Path
 from lab.flower.in_process import simulate_in_process
@@ -59,16 +58,14 @@ assert load("monai:resnet18").create((1, 32, 32), 2)
 }
 FEDDC = ["python", "-c", "from operation.cli import main; main()"]
 COMMANDS = {"tensorboard": [*FEDDC, "lab", "export", "run", "--to", "tensorboard"]}
-DEPENDENT = {"dev"}  # pytest runs in an environment with it
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with the wheel, data to read, and an environment in which it is installed."""
-    made = tmp_path_factory.mktemp("wheel")
+def folder(wheel: Path) -> Iterator[Path]:  # noqa: F811
+    """The wheel's folder, with data to read and an environment in which it is installed."""
+    made = wheel.parent
     parquet.write_table(pyarrow.table({"age": [61, 47]}), made / "patients.parquet")
     save(dicom_image(np.arange(16, dtype=np.uint8).reshape(4, 4)), made / "image.dcm")
-    pip("wheel", "--no-deps", "--wheel-dir", made, ROOT)
     install(made, "plain")
     assert run(made, "plain", "python", "-c", RUN).returncode == 0
     yield made
@@ -93,9 +90,9 @@ def install(folder: Path, environment: str, extra: str = "") -> None:
         (packages,) = (folder / "plain").glob("lib/python3*/site-packages")
         (own,) = place.glob("lib/python3*/site-packages")
         shutil.copytree(packages, own, copy_function=os.link, dirs_exist_ok=True)
-    (wheel,) = folder.glob("feddc-*.whl")
+    (built,) = folder.glob("feddc-*.whl")
     python = place / "bin" / "python"
-    pip("--python", python, "install", f"{wheel}[{extra}]" if extra else wheel)
+    pip("--python", python, "install", f"{built}[{extra}]" if extra else built)
 
 
 def run(folder: Path, environment: str, *command: str) -> "subprocess.CompletedProcess[str]":
@@ -112,8 +109,7 @@ def run(folder: Path, environment: str, *command: str) -> "subprocess.CompletedP
 
 
 def test_every_extra_has_a_use_here() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert set(project["optional-dependencies"]) - DEPENDENT == {*USES, *COMMANDS}
+    assert {*EXTRAS} - {"dev"} == {*USES, *COMMANDS}  # the tests run in an environment with dev
 
 
 def test_without_extras_the_commands_work(folder: Path) -> None:
