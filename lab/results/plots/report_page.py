@@ -49,12 +49,13 @@ def _columns(row: Row, results: dict[str, Any]) -> list[list[str]]:
     columns += [["test accuracy, %", spread_text(row.aggregate, row)]]
     if results["judged"] == "balanced-accuracy":
         columns += [["balanced, %", spread_text(row.balanced, row)]]
+    in_paper = any(other["paper"] is not None for other in results["rows"])
     return [
         *columns,
         ["mean over clients, %", spread_text(row.clients, row) if row.clients else "–"],
         ["on training data, %", spread_text(row.train, row) if row.train else "–"],
         ["best round, %", spread_text(row.best, row) if row.best else "–"],
-        ["paper, %", paper_text(row)],
+        *([["paper, %", paper_text(row)]] if in_paper else []),
         ["learning rate", rates_text(row)],
         ["aggregations", f"{row.aggregations:,}" if row.aggregations else "–"],
         ["models sent", f"{row.messages:,}" if row.messages else "–"],

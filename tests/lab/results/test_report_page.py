@@ -42,6 +42,10 @@ def test_a_page_has_every_method_with_its_accuracy_curve_and_differences(
     feddc = data["runs"][0]
     assert dict(feddc["row"])["test accuracy, %"] == "85.0 ± 5.0"
     assert dict(feddc["facts"])["each seed, %"] == "90.0, 80.0"
+    assert "paper, %" in dict(feddc["row"])
+    for row in comparison["rows"]:
+        row["paper"] = None  # as of one's own data
+    assert "paper, %" not in dict(shown(comparison, tmp_path)["runs"][0]["row"])
     mean, *seeds = feddc["charts"][0]["series"]
     assert (mean["x"], mean["y"]) == ([3, 6], [42.5, 85.0])
     assert [seed["y"] for seed in seeds] == [[45.0, 90.0], [40.0, 80.0]]
