@@ -13,7 +13,6 @@ from lab.notebook.run_result import RunResult
 from operation.cli import app
 from operation.runs.event_file import FILE_NAME, ROUTES, EventWriter
 from operation.runs.history import RunHistory
-from server_app.pages.forest import wilson
 from server_app.pages.report import COORDINATOR, PUBLIC, write_reports
 from server_app.pages.run_view import RunRecord, coordinator_view, public_view
 from server_app.run.accuracy_plot import accuracy_figure
@@ -394,14 +393,3 @@ def test_many_legs_share_a_column_which_shows_the_worst_state(folder: Path) -> N
     seen = coordinator_view(run)["map"]
     assert seen["per_column"] == 3
     assert seen["rows"][0] == [[0, 166, "t"], [166, 1, "m"], [167, 167, "t"]]
-
-
-@pytest.mark.parametrize(
-    ("fraction", "count", "interval"),
-    # Newcombe 1998, Statistics in Medicine 17, table I, method 3.
-    [(81 / 263, 263, (0.2553, 0.3662)), (15 / 148, 148, (0.0624, 0.1605)), (0, 20, (0.0, 0.1611))],
-)
-def test_the_interval_is_wilson_s(
-    fraction: float, count: int, interval: tuple[float, float]
-) -> None:
-    assert wilson(fraction, count) == pytest.approx(interval, abs=1e-4)
